@@ -435,8 +435,7 @@ void Agent::end(int status, milliseconds linger) {
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
-  export_.end(status, watched_.last_snapshot(),
-              [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
+  export_.end(status, [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
 }
 
 void Agent::drain_output() {

@@ -18,6 +18,7 @@
 #include "launcher/options/table.h"
 #include "launcher/options/value_sources.h"
 #include "launcher/options/values.h"
+#include "launcher/processes/child_guard.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/workers/worker_specs.h"
 #include "rendezvous/control/first_cause.h"
@@ -37,7 +38,7 @@ namespace {
 using rendezvous::counted;
 using rendezvous::time_text;
 
-constexpr const char* guard_variable = "DDPRUN_GUARD";  // Given by ChildGuard::variable().
+constexpr const char* terminal_columns_variable = "DDPRUN_TERMINAL_COLUMNS";
 
 class Plan {
  public:
@@ -169,9 +170,9 @@ void Plan::describe_nodes() {
 
 void Plan::describe_endpoint() {
   if (meets_in_etcd(options_)) {
-    row("endpoint", "found in etcd at " + options_.etcd.text(), source("rdzv-endpoint"));
+    row("endpoint", "found in etcd at " + options_.etcd.text(), options_.endpoint_sources.address);
     row("", "the first node there hosts the coordinator and the store, on any free port", "");
-    row("job id", options_.run_id, source("rdzv-id"));
+    row("job id", options_.run_id, options_.endpoint_sources.run_id);
     row("tie", "who goes on when nodes are lost: the same etcd", source("rdzv-backend"));
     return describe_secret();
   }
@@ -181,7 +182,8 @@ void Plan::describe_endpoint() {
       facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
   row("endpoint",
       fmt::format("{}, {}", address, options_.endpoint_port == 0 ? port : "port " + port),
-      fmt::format("address: {}; port: {}", source_of_address(options_), source_of_port(options_)));
+      fmt::format("address: {}; port: {}", options_.endpoint_sources.address,
+                  options_.endpoint_sources.port));
   const std::string where =
       facts_.plan.bind_address.empty() ? "all interfaces" : facts_.plan.bind_address;
   switch (facts_.plan.role) {
@@ -200,7 +202,7 @@ void Plan::describe_endpoint() {
   }
   if (!facts_.resolve_error.empty()) row("", "cannot resolve it now: " + facts_.resolve_error, "");
   if (!facts_.plan.warning.empty()) row("", "warning: " + facts_.plan.warning, "");
-  row("job id", options_.run_id, source_of_run_id(options_));
+  row("job id", options_.run_id, options_.endpoint_sources.run_id);
   if (!options_.tie_breaker.empty()) {
     row("tie", "who goes on when half of the nodes are lost: " + options_.tie_breaker + ".*",
         source("tie-breaker"));
@@ -250,7 +252,9 @@ std::string Plan::source_of_store() const {
 }
 
 std::string Plan::source_of_variable(const std::string& name, const std::string& value) const {
-  if (value.empty() && name.starts_with("DDPRUN_")) return "an outer launcher's is not for these";
+  // As worker_specs.cpp clears them.
+  const bool cleared = value == (name == terminal_columns_variable ? "0" : "");
+  if (cleared && name.starts_with("DDPRUN_")) return "an outer launcher's is not for these";
   const std::map<std::string, std::string> known = {
       {"RANK", "first rank of this node + local rank"},
       {"LOCAL_RANK", options_.virtual_local_rank ? source("virtual-local-rank") : "the worker"},
@@ -262,12 +266,12 @@ std::string Plan::source_of_variable(const std::string& name, const std::string&
       {"ROLE_NAME", source("role")},
       {"ROLE_WORLD_SIZE", "all workers of that role"},
       {"MASTER_ADDR",
-       has_own_store() ? "this node: " + source("local-addr") : source_of_address(options_)},
-      {"MASTER_PORT", has_own_store() ? "free in this attempt" : source_of_port(options_)},
+       has_own_store() ? "this node: " + source("local-addr") : options_.endpoint_sources.address},
+      {"MASTER_PORT", has_own_store() ? "free in this attempt" : options_.endpoint_sources.port},
       {"DDPRUN_TERM", "the attempt's coordinator: 0 is the first one"},
       {"TORCHELASTIC_RESTART_COUNT", "the attempt"},
       {"TORCHELASTIC_MAX_RESTARTS", source("max-restarts")},
-      {"TORCHELASTIC_RUN_ID", source_of_run_id(options_)},
+      {"TORCHELASTIC_RUN_ID", options_.endpoint_sources.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", source_of_store()},
       {"TORCHELASTIC_ERROR_FILE", source("log-dir")},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", source("signals-to-handle")},
@@ -285,9 +289,9 @@ std::string Plan::source_of_variable(const std::string& name, const std::string&
       {rendezvous::rank_variable, "descriptor by which it may stay for another attempt"},
       {rendezvous::word_limit_variable, "how long it waits for word of a lost peer"},
       {"DDPRUN_LAUNCHED_AT", "when ddprun was started, in seconds of CLOCK_MONOTONIC"},
-      {guard_variable, "by which the guard knows what workers have started"},
+      {guard_variable_name, "by which the guard knows what workers have started"},
       {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
-      {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
+      {terminal_columns_variable, "for progress lines"}};
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;
 }
@@ -303,7 +307,7 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
   if (name == "MASTER_PORT" && unknown_port) return "...";
   if (name == "MASTER_ADDR" && unknown_place) return "...";
   if (name == "TORCHELASTIC_USE_AGENT_STORE" && store_unknown()) return "...";
-  if (name == "DDPRUN_LAUNCHED_AT" || name == guard_variable) return "...";
+  if (name == "DDPRUN_LAUNCHED_AT" || name == guard_variable_name) return "...";
   const std::string folder = fmt::format("/attempt_0/{}/", local_rank);
   if (const auto at = value.rfind(folder); at != value.npos) {
     value.replace(at, folder.size(), "/attempt_0/LOCAL_RANK/");
@@ -361,7 +365,7 @@ void Plan::describe_workers() {
   const WorkerSpecInputs inputs = spec_inputs(round);
   auto specs = make_worker_specs(inputs);
   for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
-  for (WorkerSpec& spec : specs) spec.variables.emplace_back(guard_variable, "");
+  for (WorkerSpec& spec : specs) spec.variables.emplace_back(guard_variable_name, "");
   using Values = std::map<std::string, std::string>;
   std::vector<Values> workers;
   for (const WorkerSpec& spec : specs) {

@@ -55,13 +55,6 @@ void post_status(const TrainerServer& server, const std::string& body) {
                   answer.body.substr(0, answer.body.find('\n')).substr(0, 200)));
 }
 
-// Of the whole job on the node of rank 0, on others of their own: a scraper that reads several
-// nodes must not read a rank twice.
-JobSnapshot as_exported(JobSnapshot job) {
-  if (job.node_rank != 0) job.others.clear();
-  return job;
-}
-
 }  // namespace
 
 JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
@@ -97,7 +90,13 @@ void JobExport::begin() {
   if (!options_.metrics_file.empty() || page_server_ || !trainer_.url.empty()) look_again();
 }
 
-JobSnapshot JobExport::exported() const { return as_exported(snapshot_()); }
+// Of the whole job on the node of rank 0, on others of their own: a scraper that reads several
+// nodes must not read a rank twice.
+JobSnapshot JobExport::exported() const {
+  JobSnapshot job = snapshot_();
+  if (job.node_rank != 0) job.others.clear();
+  return job;
+}
 
 std::optional<HttpPage> JobExport::page(const std::string& path) {
   if (path == "/metrics") {
@@ -123,9 +122,9 @@ void JobExport::changed() {
 void JobExport::look_again() {
   const auto told = [this] {
     changed();
-    if (looks_ % file_looks == 0) write_file(exported());
+    if (looks_ % file_looks == 0) write_file();
     // The first report is worth more when there are workers.
-    if (looks_ % trainer_looks == 1) tell_trainer(exported(), std::nullopt);
+    if (looks_ % trainer_looks == 1) tell_trainer(std::nullopt);
     ++looks_;
   };
   const bool shows_ranks = !options_.metrics_file.empty() || page_server_;
@@ -142,14 +141,14 @@ void JobExport::look_again() {
   });
 }
 
-void JobExport::write_file(const JobSnapshot& job, std::function<void()> done) {
+void JobExport::write_file(std::function<void()> done) {
   if (options_.metrics_file.empty() || writing_) {
     if (done) done();
     return;
   }
   writing_ = true;
   file_call_.start(
-      [file = options_.metrics_file, text = prometheus_text(job)] {
+      [file = options_.metrics_file, text = prometheus_text(exported())] {
         const std::string problem = write_whole_file(file, text);
         if (!problem.empty()) throw std::runtime_error(problem);
       },
@@ -170,8 +169,8 @@ bool JobExport::tells_trainer(const JobSnapshot& job) const {
   return !trainer_.url.empty() && job.first_rank == 0 && job.attempts > 0;
 }
 
-void JobExport::tell_trainer(const JobSnapshot& job, std::optional<int> exit_status,
-                             std::function<void()> done) {
+void JobExport::tell_trainer(std::optional<int> exit_status, std::function<void()> done) {
+  const JobSnapshot job = exported();
   if (telling_ || !tells_trainer(job)) {
     if (done) done();
     return;
@@ -193,11 +192,11 @@ void JobExport::tell_trainer(const JobSnapshot& job, std::optional<int> exit_sta
       });
 }
 
-void JobExport::end(int exit_status, const JobSnapshot& last, std::function<void()> done) {
+void JobExport::end(int exit_status, std::function<void()> done) {
   timer_.cancel();
   ended_ = true;
-  last_words_ = [this, exit_status, job = as_exported(last), done = std::move(done)] {
-    write_file(job, [this, exit_status, job, done] { tell_trainer(job, exit_status, done); });
+  last_words_ = [this, exit_status, done = std::move(done)] {
+    write_file([this, exit_status, done] { tell_trainer(exit_status, done); });
   };
   say_last_words();
 }

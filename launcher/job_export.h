@@ -33,17 +33,16 @@ class JobExport {
   void begin();
   // An attempt has begun, or was ended: one that is short must not pass between two looks.
   void changed();
-  // The job is over on this node, which `last` tells of: the last words are written once what is
-  // under way is, and `done` is called then; where servers hang, some ten seconds later.
-  void end(int exit_status, const JobSnapshot& last, std::function<void()> done);
+  // The job is over on this node: the last words are written once what is under way is, and `done`
+  // is called then; where servers hang, some ten seconds later.
+  void end(int exit_status, std::function<void()> done);
 
  private:
   std::optional<HttpPage> page(const std::string& path);
   void look_again();
   JobSnapshot exported() const;
-  void write_file(const JobSnapshot& job, std::function<void()> done = {});
-  void tell_trainer(const JobSnapshot& job, std::optional<int> exit_status,
-                    std::function<void()> done = {});
+  void write_file(std::function<void()> done = {});
+  void tell_trainer(std::optional<int> exit_status, std::function<void()> done = {});
   bool tells_trainer(const JobSnapshot& job) const;
   void say_last_words();
 

@@ -274,15 +274,6 @@ JobSnapshot WatchedJob::snapshot() const {
   return job;
 }
 
-// An attempt's start clears the pages, so none of them is of an earlier one.
-JobSnapshot WatchedJob::last_snapshot() const {
-  JobSnapshot job = snapshot();
-  for (RankSnapshot& rank : job.ranks) {
-    if (!rank.progress) rank.progress = attempt_.progress(rank.local_rank);
-  }
-  return job;
-}
-
 JobSnapshot WatchedJob::own_snapshot() const {
   JobSnapshot job{
       .run_id = options_.run_id,
@@ -342,17 +333,19 @@ RankSnapshot WatchedJob::rank(int local_rank) const {
     rank.stdout_file = attempt_.outputs()[index].out.file;
     rank.stderr_file = attempt_.outputs()[index].err.file;
   }
+  // An attempt's start clears the pages, so none of them is of an earlier one.
+  rank.progress = attempt_.progress(local_rank);
   if (const WorkerEnd* end = end_of(rank.pid)) {
     rank.state = end->success()       ? RankState::Succeeded
                  : end->stopped_by_us ? RankState::Stopped
                                       : RankState::Failed;
     rank.exit_code = end->exit_code;
     rank.signal = end->signal;
+    if (rank.progress) rank.progress = progress_of_ended(*rank.progress);
     return rank;
   }
   if (attempt_.is_parked(rank.pid)) rank.state = RankState::Parked;
   rank.use = read_process_use(rank.pid);
-  rank.progress = attempt_.progress(local_rank);
   return rank;
 }
 

@@ -37,9 +37,6 @@ class WatchedJob {
 
   // With GPUs and the other nodes as they were when they were looked at last.
   JobSnapshot snapshot() const;
-  // At the end of the job: also what workers that have ended said of themselves last, in the
-  // attempt that was the last one.
-  JobSnapshot last_snapshot() const;
   // At this node's GPUs and, with `others`, at the other nodes; takes a second at most.
   void look_around(bool others, std::function<void()> done);
 

@@ -92,7 +92,7 @@ void JobHistory::note_progress(const JobSnapshot& job) {
   std::optional<double> loss;
   records_.ranks.clear();
   for (const RankSnapshot& rank : all_ranks(job)) {
-    if (!rank.progress) continue;
+    if (!rank.progress || has_ended(rank)) continue;
     const RankProgress& progress = *rank.progress;
     step = std::max(step, static_cast<double>(progress.step));
     images_per_s += progress.images_per_s;

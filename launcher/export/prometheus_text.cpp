@@ -128,10 +128,6 @@ void tell_nodes(Exposition& out, const JobSnapshot& job) {
            [](const NodeView& node) { return node.silent_s; });
 }
 
-bool has_ended(const RankSnapshot& rank) {
-  return rank.state != RankState::Running && rank.state != RankState::Parked;
-}
-
 // What the kernel knows, of any program.
 void tell_processes(Exposition& out, const JobSnapshot& job) {
   const auto of_use = [&](const char* name, const char* type, const char* help, auto member) {

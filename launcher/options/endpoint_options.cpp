@@ -28,6 +28,11 @@ std::string random_run_id() {
 void decide_run_id(const SplitArguments& given, LaunchOptions& result) {
   const auto* id = given.find("rdzv-id");
   if (id != nullptr) result.run_id = id->value;
+  if (id != nullptr && !id->value.empty()) {
+    result.endpoint_sources.run_id = id->source;
+  } else if (result.standalone) {
+    result.endpoint_sources.run_id = given.find("standalone")->source;
+  }
   if (result.run_id.empty() || (result.standalone && id == nullptr))
     result.run_id = random_run_id();
   if (!is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
@@ -51,6 +56,8 @@ void decide_standalone(const SplitArguments& given, LaunchOptions& result) {
   }
   result.endpoint_host = "127.0.0.1";
   result.endpoint_port = 0;
+  result.endpoint_sources.address = given.find("standalone")->source;
+  result.endpoint_sources.port = result.endpoint_sources.address;
   result.is_host = true;
 }
 
@@ -79,6 +86,8 @@ void decide_etcd_endpoint(const SplitArguments& given, LaunchOptions& result) {
   const HostPort parsed = parse_endpoint(*endpoint);
   result.endpoint_host = parsed.host;
   result.endpoint_port = parsed.port.value_or(kEtcdPort);
+  result.endpoint_sources.address = endpoint->source;
+  if (parsed.port) result.endpoint_sources.port = endpoint->source;
 }
 
 // Host, and the port if one was asked for. --rdzv-endpoint wins, as in torchrun.
@@ -94,8 +103,12 @@ HostPort chosen_endpoint(const SplitArguments& given, LaunchOptions& result) {
                         ": expected a host alone; the port goes into --master-port");
     }
     chosen.host = parsed.host;
+    result.endpoint_sources.address = address->source;
   }
-  if (port != nullptr) chosen.port = static_cast<std::uint16_t>(parse_count(*port, 0, 65'535));
+  if (port != nullptr) {
+    chosen.port = static_cast<std::uint16_t>(parse_count(*port, 0, 65'535));
+    result.endpoint_sources.port = port->source;
+  }
   if (endpoint == nullptr || endpoint->value.empty()) return chosen;
 
   const HostPort parsed = parse_endpoint(*endpoint);
@@ -105,6 +118,8 @@ HostPort chosen_endpoint(const SplitArguments& given, LaunchOptions& result) {
   if (port != nullptr && parsed.port && parsed.port != chosen.port) {
     result.notes.push_back(port->source + " has no effect: " + endpoint->source + " wins");
   }
+  result.endpoint_sources.address = endpoint->source;
+  if (parsed.port) result.endpoint_sources.port = endpoint->source;
   return {parsed.host, parsed.port ? parsed.port : chosen.port};
 }
 

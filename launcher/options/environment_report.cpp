@@ -47,10 +47,10 @@ void EnvironmentReport::add_chosen() {
   row("node rank", joins && !one_node ? "as they join" : std::to_string(options_.node_rank),
       source_of(options_, "node-rank"));
   const bool etcd = meets_in_etcd(options_);
-  row(etcd ? "etcd" : "address", options_.endpoint_host, source_of_address(options_));
+  row(etcd ? "etcd" : "address", options_.endpoint_host, options_.endpoint_sources.address);
   row("port", options_.endpoint_port == 0 ? "a free one" : std::to_string(options_.endpoint_port),
-      source_of_port(options_));
-  row("job id", options_.run_id, source_of_run_id(options_));
+      options_.endpoint_sources.port);
+  row("job id", options_.run_id, options_.endpoint_sources.run_id);
   row("workers", std::to_string(options_.nproc_per_node), source_of(options_, "nproc-per-node"));
 }
 

@@ -58,6 +58,13 @@ struct OverSsh {
   bool port_given = false;                  // and a port that is free on the first one.
 };
 
+// Which option or variable decided what several can decide, as in LaunchOptions::sources.
+struct EndpointSources {
+  std::string address = "default";
+  std::string port = "default";
+  std::string run_id = "default";
+};
+
 struct LaunchOptions {
   OverSsh over_ssh;
 
@@ -149,6 +156,7 @@ struct LaunchOptions {
   // What was given: an option's name in the table -> "--nnodes=2" or "PET_NNODES=2". Others have
   // their default.
   std::map<std::string, std::string> sources;
+  EndpointSources endpoint_sources;
 
   // What the user should know about options that did not have the effect one may expect, a line
   // each; print them unless `quiet`.

@@ -10,11 +10,7 @@
 namespace ddprun::launcher {
 
 // "--nnodes=2", "PET_NNODES=2" or "default". `option`: by its name in the table.
+// LaunchOptions::endpoint_sources has what several options can decide.
 std::string source_of(const LaunchOptions& options, const std::string& option);
-
-// Of what several options may decide: the one that did.
-std::string source_of_address(const LaunchOptions& options);
-std::string source_of_port(const LaunchOptions& options);
-std::string source_of_run_id(const LaunchOptions& options);
 
 }  // namespace ddprun::launcher

@@ -42,10 +42,6 @@ class OutputConsole {
   // redraw its line, until that line ends. claim_redraw() is told when one does.
   bool may_redraw(const void* writer, int rank) const;
   void claim_redraw(const void* writer, int rank);
-  // Nobody else's bar would be torn by a row that `writer` begins and does not end.
-  bool may_leave_open(const void* writer) const {
-    return bar_writer_ == nullptr || bar_writer_ == writer;
-  }
 
   bool is_terminal() const { return terminal_; }
   // A regular file waits for a disk or a server, and for nobody to read it.

@@ -219,7 +219,7 @@ void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::stri
   if (stream.is_err) worker.tail.add(bytes);
   const bool alone = stream.prefix.empty() && !stream.collapsing && streams.size() == 1;
   stream.take(bytes, alone);
-  if (stream.holds_prompt()) show_when_quiet(worker, stream);
+  if (stream.holds_open_line()) show_when_quiet(worker, stream);
 }
 
 // Each read puts it off. Without it a debugger's prompt comes after its answer.
@@ -228,8 +228,7 @@ void OutputForwarder::Impl::show_when_quiet(Stream& worker, OutputStream& stream
   stream.quiet.async_wait([weak = worker.weak_from_this(), &stream](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self) return;
-    stream.show_prompt();
-    if (stream.holds_prompt()) show_when_quiet(*self, stream);  // When the bar has ended.
+    stream.show_open_line();
   });
 }
 

@@ -28,16 +28,30 @@ UniqueFd open_to_append(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
 }
 
-// Where to cut a file that may hold something already.
-LogCut cut_of(const std::string& path, std::size_t bytes_max) {
+// Where to cut a file that may hold something already. By its descriptor: another writer may have
+// given its name to the next file.
+LogCut cut_of(int fd, std::size_t bytes_max) {
   struct stat status {};
-  if (bytes_max == 0 || ::stat(path.c_str(), &status) != 0 || status.st_size <= 0) {
+  if (bytes_max == 0 || ::fstat(fd, &status) != 0 || status.st_size <= 0) {
     return LogCut(bytes_max);
   }
   char last = '\n';
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string same = "/proc/self/fd/" + std::to_string(fd);
+  const UniqueFd file(::open(same.c_str(), O_RDONLY | O_CLOEXEC));
   if (file && ::pread(file.get(), &last, 1, status.st_size - 1) != 1) last = '\n';
   return LogCut(bytes_max, static_cast<std::size_t>(status.st_size), last == '\n');
+}
+
+// 0 or an errno: EEXIST where `to` is there, which stays as it is.
+int rename_to_new(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  // NFS and old kernels have no such rename, but a link never replaces anything either.
+  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0 ? 0 : errno;
+  if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return errno;
+  // Some file systems have no links either: only two who come here at the same moment are not seen.
+  if (::access(to.c_str(), F_OK) == 0) return EEXIST;
+  return std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -84,7 +98,7 @@ OutputLog::OutputLog(std::string path, LogRotation rotation)
     : path_(std::move(path)),
       rotation_(rotation),
       fd_(open(path_)),
-      cut_(cut_of(path_, rotation.bytes_max)) {
+      cut_(cut_of(fd_.get(), rotation.bytes_max)) {
   if (rotation.bytes_max == 0) return;
   const std::vector<int> full = full_logs(path_);
   if (!full.empty()) full_files_ = full.back();
@@ -136,18 +150,28 @@ std::vector<int> full_logs(const std::string& path) {
   return numbers;
 }
 
+// The file being written keeps its plain name, for whoever follows it with tail -F.
+int OutputLog::keep_full_file() {
+  for (;;) {
+    const int error = rename_to_new(path_, full_log_path(path_, full_files_ + 1));
+    if (error == ENOENT) return 0;  // Somebody has removed it, or taken it away.
+    if (error != 0 && error != EEXIST) return error;
+    ++full_files_;
+    if (error == 0) return 0;  // Else another writer has this number.
+  }
+}
+
+// Whoever has written them: another writer may keep more.
+void OutputLog::remove_oldest() const {
+  if (rotation_.keep < 0) return;
+  std::vector<int> full = full_logs(path_);
+  full.resize(full.size() - std::min(full.size(), static_cast<std::size_t>(rotation_.keep)));
+  for (const int number : full) ::unlink(full_log_path(path_, number).c_str());
+}
+
 int OutputLog::begin_next_file() {
-  do {
-    ++full_files_;  // Never over one that is there, whoever has written it meanwhile.
-  } while (::access(full_log_path(path_, full_files_).c_str(), F_OK) == 0);
-  // The file being written keeps its plain name, for whoever follows it with tail -F.
-  if (std::rename(path_.c_str(), full_log_path(path_, full_files_).c_str()) != 0) {
-    if (errno != ENOENT) return errno;
-    --full_files_;  // Somebody has removed it, or taken it away: there is nothing to keep.
-  }
-  if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
-    ::unlink(full_log_path(path_, full_files_ - rotation_.keep).c_str());
-  }
+  if (const int error = keep_full_file()) return error;
+  remove_oldest();
   UniqueFd fd = open_to_append(path_);
   if (!fd) return errno;
   fd_ = std::move(fd);

@@ -56,6 +56,8 @@ class OutputLog {
 
  private:
   int begin_next_file();
+  int keep_full_file();
+  void remove_oldest() const;
 
   std::string path_;
   LogRotation rotation_;

@@ -19,13 +19,15 @@ void OutputStream::take(std::string_view bytes, bool alone) {
 }
 
 // Not where the console is a pipe or a file: who reads it later, or line by line, wants whole
-// lines.
-bool OutputStream::holds_prompt() const {
-  return console != nullptr && console->is_terminal() && lines_.holds_text();
+// lines. Nor where equal lines are collapsed, which they could not be any more.
+bool OutputStream::holds_open_line() const {
+  return console != nullptr && console->is_terminal() && !collapsing && lines_.holds_text();
 }
 
-void OutputStream::show_prompt() {
-  if (!holds_prompt() || !console->may_leave_open(this)) return;
+// Another's progress bar, or one of this worker's other stream, makes room and is drawn below:
+// waited for, it might be one that stands still because of the question.
+void OutputStream::show_open_line() {
+  if (!holds_open_line()) return;
   lines_.finish([this](std::string_view text) { show(text); });
   console->write_some();
 }

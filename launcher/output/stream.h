@@ -25,10 +25,10 @@ struct OutputStream {
 
   // Passes bytes on to everything but the descriptor. `alone`: nobody else writes to the console.
   void take(std::string_view bytes, bool alone);
-  // The beginning of a line waits for the rest of it, and somebody may sit at the console and wait
-  // for just that: it is a prompt.
-  bool holds_prompt() const;
-  void show_prompt();  // Unless it would tear another's progress bar.
+  // The beginning of a line waits here for the rest of it, and somebody may sit at the console and
+  // wait for just that: it may be a prompt.
+  bool holds_open_line() const;
+  void show_open_line();
   // Console or files are behind: to be read no further for now.
   bool congested() const;
   void end();  // No more comes. Closes descriptor and files.
@@ -37,7 +37,7 @@ struct OutputStream {
   void leave_destinations();
 
   asio::posix::stream_descriptor descriptor;  // Closed: not piped, or ended.
-  asio::steady_timer quiet;                   // Runs while it holds a prompt.
+  asio::steady_timer quiet;                   // Runs while it holds an open line.
   OutputConsole* console = nullptr;           // Null: not shown.
   std::shared_ptr<CollapsingConsole> collapsing;
   std::string prefix;  // With its color.

@@ -36,7 +36,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr const char* kVariableName = "DDPRUN_GUARD";
 constexpr int kSocketFd = 3;                    // In the guard.
 constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
 constexpr int kRescanIntervalMs = 5;
@@ -130,7 +129,7 @@ void close_what_is_not_ours(int socket) {
 }  // namespace
 
 ChildGuard::ChildGuard(int semaphores)
-    : variable_(std::string(kVariableName) + "=" + rendezvous::random_id()),
+    : variable_(std::string(guard_variable_name) + "=" + rendezvous::random_id()),
       semaphores_(semaphores) {
   start();
 }

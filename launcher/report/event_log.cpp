@@ -151,16 +151,16 @@ void EventLog::worker_ended(const WorkerEnd& end) {
                          {"ran_ms", end.ran_ms}});
 }
 
-void EventLog::spare_started(int local_rank, int pid) {
-  write("spare_started", {{"local_rank", local_rank}, {"spare_pid", pid}});
+void EventLog::spare_started(int place, int pid) {
+  write("spare_started", {{"local_rank", place}, {"spare_pid", pid}});
 }
 
-void EventLog::spare_ready(int local_rank, int pid, std::int64_t warmed_ms) {
-  write("spare_ready", {{"local_rank", local_rank}, {"spare_pid", pid}, {"warmed_ms", warmed_ms}});
+void EventLog::spare_ready(int place, int pid, std::int64_t warmed_ms) {
+  write("spare_ready", {{"local_rank", place}, {"spare_pid", pid}, {"warmed_ms", warmed_ms}});
 }
 
-void EventLog::spare_ended(int local_rank, int pid, const ExitStatus& status) {
-  write("spare_ended", {{"local_rank", local_rank},
+void EventLog::spare_ended(int place, int pid, const ExitStatus& status) {
+  write("spare_ended", {{"local_rank", place},
                         {"spare_pid", pid},
                         {"exit_code", status.exit_code},
                         {"signal", name_or_null(status.signal)}});

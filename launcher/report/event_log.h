@@ -37,9 +37,9 @@ class EventLog {
   void worker_parked(int rank, int local_rank, int worker_pid, std::int64_t parked_ms);
   void stalled(const std::vector<int>& behind, const std::string& why, bool counts_as_lost);
   void worker_ended(const WorkerEnd& end);
-  void spare_started(int local_rank, int pid);
-  void spare_ready(int local_rank, int pid, std::int64_t warmed_ms);
-  void spare_ended(int local_rank, int pid, const ExitStatus& status);
+  void spare_started(int place, int pid);
+  void spare_ready(int place, int pid, std::int64_t warmed_ms);
+  void spare_ended(int place, int pid, const ExitStatus& status);
   void signal_received(int signal, bool forwarded);
   void attempt_verdict(const rendezvous::Stop& stop);
   void attempt_ended(bool succeeded);

@@ -61,6 +61,10 @@ class RasClient {
     why_ = called() + " " + what;
     return false;
   }
+  bool reached() {
+    why_.clear();  // Of the addresses before.
+    return true;
+  }
   std::string speaks_otherwise(const std::string& line) const {
     return called() + " speaks another protocol: " + line.substr(0, 80);
   }
@@ -92,18 +96,18 @@ bool RasClient::open() {
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     rendezvous::UniqueFd fd(
         ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) {
-      fail(std::string("cannot be asked: ") + std::strerror(errno));
+    if (!fd) {  // What an address answered tells more.
+      if (why_.empty()) fail(std::string("cannot be asked: ") + std::strerror(errno));
       continue;
     }
     socket_ = std::move(fd);
-    if (::connect(socket_.get(), each->ai_addr, each->ai_addrlen) == 0) return true;
+    if (::connect(socket_.get(), each->ai_addr, each->ai_addrlen) == 0) return reached();
     int error = errno;
     if (error == EINPROGRESS) {
       if (!wait(POLLOUT)) return false;
       socklen_t size = sizeof error;
       ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-      if (error == 0) return true;
+      if (error == 0) return reached();
     }
     fail(std::string("cannot be reached: ") + std::strerror(error));
   }

@@ -47,10 +47,6 @@ std::map<int, std::string> told_stacks(const FoundJob& job) {
   return stacks;
 }
 
-bool is_over(const RankSnapshot& rank) {
-  return rank.state != RankState::Running && rank.state != RankState::Parked;
-}
-
 }  // namespace
 
 std::string stack_headline(const RankSnapshot& rank) {
@@ -71,14 +67,14 @@ std::vector<std::string> node_stack_lines(const JobSnapshot& own,
     if (rank && each.rank != *rank) continue;
     shown.push_back(each);
     const auto stack = told.find(each.rank);
-    if (!is_over(each)) asked.push_back({each.pid, stack == told.end() ? "" : stack->second});
+    if (!has_ended(each)) asked.push_back({each.pid, stack == told.end() ? "" : stack->second});
   }
   const auto stacks = worker_stack_lines(asked, stacks_limit);
   std::vector<std::string> lines;
   auto stack = stacks.begin();
   for (const RankSnapshot& each : shown) {
     lines.push_back(stack_headline(each));
-    if (is_over(each)) {
+    if (has_ended(each)) {
       lines.push_back(fmt::format("    has ended: {}", name_of(each.state)));
     } else {
       lines.insert(lines.end(), stack->begin(), stack->end());

@@ -369,6 +369,22 @@ std::int64_t shown_bytes(const GpuUse& gpu) {
   return gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
 }
 
+bool has_ended(const RankSnapshot& rank) {
+  return rank.state != RankState::Running && rank.state != RankState::Parked;
+}
+
+RankProgress progress_of_ended(const RankProgress& progress) {
+  RankProgress last;
+  last.step = progress.step;
+  last.total_steps = progress.total_steps;
+  last.epoch = progress.epoch;
+  last.images = progress.images;
+  last.loss = progress.loss;
+  last.data_total_s = progress.data_total_s;
+  last.wait_total_s = progress.wait_total_s;
+  return last;
+}
+
 double own_time_s(const RankProgress& progress) {
   return std::max(progress.step_s - progress.wait_s, 0.0);
 }

@@ -160,6 +160,12 @@ const char* name_of(RankState state);
 // unknown.
 std::int64_t shown_bytes(const GpuUse& gpu);
 
+bool has_ended(const RankSnapshot& rank);
+
+// Of a worker that has ended what it said last stays true, but it does nothing any more, at no
+// pace.
+RankProgress progress_of_ended(const RankProgress& progress);
+
 // Of a step, on the average of the last ones: until this rank waits for others.
 double own_time_s(const RankProgress& progress);
 

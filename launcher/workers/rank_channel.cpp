@@ -12,11 +12,11 @@
 
 namespace ddprun::launcher {
 
-RankChannel make_rank_channel(int local_rank) {
+RankChannel make_rank_channel(int worker) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     const int number = errno;
-    throw StartError("cannot start worker " + std::to_string(local_rank) +
+    throw StartError("cannot start worker " + std::to_string(worker) +
                          ": no socket pair to give it a rank by: " + std::strerror(number),
                      number);
   }

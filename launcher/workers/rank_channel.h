@@ -15,8 +15,8 @@ struct RankChannel {
   rendezvous::UniqueFd theirs;
 };
 
-// Throws StartError when there is no socket left.
-RankChannel make_rank_channel(int local_rank);
+// Throws StartError, which names `worker`, when there is no socket left.
+RankChannel make_rank_channel(int worker);
 
 // What a worker of this spec would have been started with, less what a process that runs has
 // already.

@@ -39,14 +39,18 @@ using SpareClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds priority_pause{110};  // restore_priority(); the kernel's: 100.
 // A process that was killed is gone as soon as the kernel has freed its memory.
 constexpr std::chrono::seconds kill_wait{5};
+constexpr std::chrono::milliseconds unwatched_pause{20};
 
 struct SpareProcess {
-  SpareProcess(asio::io_context& io, LaunchedChild started)
-      : child(std::move(started.process)), stream(std::move(started.stream)), ended(io), said(io) {}
+  SpareProcess(asio::io_context& io, LaunchedChild started, asio::posix::stream_descriptor channel)
+      : child(std::move(started.process)),
+        stream(std::move(started.stream)),
+        ended(io),
+        said(std::move(channel)) {}
 
   ChildProcess child;
   std::shared_ptr<OutputForwarder::Stream> stream;
-  asio::posix::stream_descriptor ended;  // A duplicate of the pidfd.
+  asio::posix::stream_descriptor ended;  // A duplicate of the pidfd; closed: nobody watches it.
   asio::posix::stream_descriptor said;   // Our end of its channel.
   SpareClock::time_point started_at = SpareClock::now();
   bool ready = false;
@@ -76,7 +80,8 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
         events(std::move(spare_events)),
         plan(count, limits, places),
         start_timer(io),
-        priority_timer(io) {}
+        priority_timer(io),
+        unwatched_timer(io) {}
 
   void look();
   void start_one(int place);
@@ -84,6 +89,7 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   void on_said(int place, const std::shared_ptr<SpareProcess>& spare);
   void on_ended(int place, const std::shared_ptr<SpareProcess>& spare);
   void give_up_waiting(int place);
+  void reap_unwatched();
   void reap(const std::shared_ptr<SpareProcess>& spare, SpareClock::time_point limit);
   void account(int place, const ExitStatus& status, const std::string& who);
   void leave_background(int pid);
@@ -98,10 +104,11 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   SparePlan plan;
   asio::steady_timer start_timer;     // When the plan wants to be asked again.
   asio::steady_timer priority_timer;  // For `background`.
-  std::vector<int> background;        // Pids whose priority the kernel would not restore yet.
-  std::vector<WorkerSpec> specs;      // By place.
+  asio::steady_timer unwatched_timer;
+  std::vector<int> background;    // Pids whose priority the kernel would not restore yet.
+  std::vector<WorkerSpec> specs;  // By place.
   std::map<int, std::shared_ptr<SpareProcess>> spares;  // By place: those without a rank.
-  std::vector<std::shared_ptr<SpareProcess>> dying;  // Killed for being late: no spares any more.
+  std::vector<std::shared_ptr<SpareProcess>> dying;     // Killed, and no spares any more.
   bool stopped = false;
 };
 
@@ -130,17 +137,20 @@ void SparePool::Impl::start_one(int place) {
   std::shared_ptr<SpareProcess> spare;
   try {
     RankChannel channel = make_rank_channel(place);
+    asio::posix::stream_descriptor said(io);
+    rendezvous::hand_over(std::move(channel.ours), said);
     spec.channel_fd = channel.theirs.get();
     spare = std::make_shared<SpareProcess>(
-        io, launch_child(spec, output, guard.variable(), /*may_inherit_stdout=*/false, {}));
+        io, launch_child(spec, output, guard.variable(), /*may_inherit_stdout=*/false, {}),
+        std::move(said));
     lower_priority(spare->child.pid());
     guard.add_session(spare->child.pid());
-    rendezvous::hand_over(std::move(channel.ours), spare->said);
     rendezvous::hand_over(rendezvous::duplicate(spare->child.pidfd()), spare->ended);
   } catch (const std::exception& error) {  // Out of descriptors, perhaps with a process by then.
     if (spare) {
       kill_spare(spare->child);
-      reap(spare, SpareClock::now() + kill_wait);
+      dying.push_back(spare);
+      reap_unwatched();
     }
     return account(place, {.exit_code = 126}, std::string("a spare (") + error.what() + ")");
   }
@@ -282,6 +292,7 @@ void SparePool::Impl::stop() {
   stopped = true;
   start_timer.cancel();
   priority_timer.cancel();
+  unwatched_timer.cancel();
   for (const auto& [place, spare] : spares) kill_spare(spare->child);
 }
 
@@ -293,6 +304,23 @@ void SparePool::Impl::reap_all() {
   dying.clear();
 }
 
+// Those of the dying whose end no descriptor tells. The job goes on meanwhile.
+void SparePool::Impl::reap_unwatched() {
+  const auto is_unwatched = [](const auto& spare) { return !spare->ended.is_open(); };
+  std::erase_if(dying, [&](const std::shared_ptr<SpareProcess>& spare) {
+    if (!is_unwatched(spare) || !spare->child.reap()) return false;
+    guard.remove_session(spare->child.pid());
+    output.drain(*spare->stream);
+    return true;
+  });
+  if (std::none_of(dying.begin(), dying.end(), is_unwatched)) return;
+  unwatched_timer.expires_after(unwatched_pause);
+  unwatched_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self) self->reap_unwatched();
+  });
+}
+
 // Waits for the end of one that was killed.
 void SparePool::Impl::reap(const std::shared_ptr<SpareProcess>& spare,
                            SpareClock::time_point limit) {
@@ -301,7 +329,7 @@ void SparePool::Impl::reap(const std::shared_ptr<SpareProcess>& spare,
   while (!spare->child.reap() && !spare->child.reaped() && SpareClock::now() < limit) {
     ::usleep(500);
   }
-  guard.remove_session(spare->child.pid());
+  if (spare->child.reaped()) guard.remove_session(spare->child.pid());
   output.drain(*spare->stream);
 }
 

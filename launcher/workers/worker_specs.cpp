@@ -174,8 +174,8 @@ void give(const WorkerSpecInputs& inputs, WorkerSpec& spec, const char* name,
 }
 
 // The number that a worker has the descriptor at, where it has one.
-std::optional<std::string> number_of(int fd, int place) {
-  return fd >= 0 ? std::optional(std::to_string(place)) : std::nullopt;
+std::optional<std::string> number_of(int fd, int number) {
+  return fd >= 0 ? std::optional(std::to_string(number)) : std::nullopt;
 }
 
 std::optional<std::string> page_of(const WorkerSpecInputs& inputs, int local_rank) {

@@ -123,7 +123,7 @@ class Job {
   RoundName round() const { return mandate_.round(); }  // Attempt -1 before the first one.
   int attempt() const { return round().attempt; }
   bool finished() const { return phase_ == Phase::Finished; }
-  // What its nodes were told to exit with, once they were.
+  // For the tests and the simulation: what its nodes were told to exit with, once they were.
   std::optional<int> ended_with() const {
     return finish_ ? std::optional(finish_->exit_status) : std::nullopt;
   }

@@ -36,12 +36,12 @@ done
 """
 
 # Tells its step of 80 in epoch 3, which the test has put into a file, and a loss that falls with it. Rank 1 of the first
-# attempt fails when the file `fail` is there.
+# attempt fails when the file `fail` is there. Each ends when `end` or `end` and its rank is.
 REPORTING_WORKER = f"""
 import os, struct, sys, time
 sys.path.insert(0, {str(pathlib.Path(sys.argv[1]).resolve() / "examples")!r})
 from progress_page import page, report
-while not os.path.exists("end"):
+while not os.path.exists("end") and not os.path.exists("end" + os.environ["RANK"]):
     if os.path.exists("fail") and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         sys.exit(7)
     if os.path.exists("step"):
@@ -161,6 +161,16 @@ class Metrics(unittest.TestCase):
                         self.assertEqual(sample(last, rf'ddprun_rank_{name}\{{.*rank="{rank}",.*\}}'), value, last)
                 for pace in ("images_per_second", "step_seconds", "silent_seconds"):
                     self.assertNotIn(f"ddprun_rank_{pace}{{", last)
+
+    def test_what_a_worker_said_last_stays_while_the_job_goes_on_without_it(self):
+        with Job("--metrics-port", "0", program=(sys.executable, "reporting.py")) as job:
+            url = job.url("metrics")
+            job.reach_step(20, url)
+            (job.folder / "end1").touch()
+            text = job.wait_for("the end of rank 1", lambda: (lambda t: t if sample(t, r'ddprun_rank_up\{.*rank="1".*\}') == 0 else "")(get(url)))
+            for name, value in (("step", 20), ("epoch", 3), ("loss", 5), ("images_per_second", None), ("silent_seconds", None)):
+                self.assertEqual(sample(text, rf'ddprun_rank_{name}\{{.*rank="1".*\}}'), value, text)
+            self.assertEqual(job.finish(), 0, job.said())
 
     def test_who_stops_a_job_or_asks_to_be_queued_again_is_no_failure(self):
         for what in ("SIGTERM", "exit 75"):

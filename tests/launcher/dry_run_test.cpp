@@ -130,6 +130,12 @@ TEST_CASE("a plan blames no option that is off", "[launcher][dry_run]") {
   CHECK(has(line(text, "TORCHELASTIC_RUN_ID"), " default"));
 }
 
+TEST_CASE("a plan says of an outer launcher's terminal that it is not for these workers",
+          "[launcher][dry_run]") {
+  const std::string text = plan({"/bin/true"}, {{"DDPRUN_TERMINAL_COLUMNS", "80"}});
+  CHECK(has(line(text, "DDPRUN_TERMINAL_COLUMNS=0"), "an outer launcher's is not for these"));
+}
+
 TEST_CASE("a plan has what workers are given for NCCL's own word of a stall",
           "[launcher][dry_run]") {
   CHECK(has(line(plan({"/bin/true"}), "NCCL_RAS_ADDR=..."), "a free port"));

@@ -50,6 +50,16 @@ TEST_CASE("17.2: a history is the curves of what was seen", "[launcher][export]"
         "attempt 1: rank 9 was killed by SIGKILL: <b>out of memory</b>");
 }
 
+TEST_CASE("what a rank that has ended said last is no point of a curve", "[launcher][export]") {
+  JobHistory history;
+  history.add(at_step(10, 3), 1'700'000'200);
+  JobSnapshot ended = at_step(20, 2);
+  for (RankSnapshot& rank : ended.ranks) rank.state = RankState::Failed;
+  history.add(ended, 1'700'000'202);
+  CHECK(history.records().images_per_s == Curve{{10, 512.5}});
+  CHECK(history.records().ranks.empty());
+}
+
 TEST_CASE("17.2: a new attempt ends the one before, and its curves begin where it does",
           "[launcher][export]") {
   JobHistory history;

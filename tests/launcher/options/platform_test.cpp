@@ -388,6 +388,15 @@ TEST_CASE("ddprun env names the option that decided, not one that was given and 
   const std::string without_port =
       shown({"--nnodes=2", "--rdzv-endpoint=10.0.0.5", "--master-port=4000"}, {});
   CHECK(contains(without_port, "4000                     --master-port=4000\n"));
+
+  const Texts port = {{"PET_MASTER_PORT", "5555"}};
+  const Words etcd = {"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=10.0.0.5"};
+  CHECK(contains(shown(etcd, port), "2379                     default\n"));
+  const Words etcd_port = {"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=10.0.0.5:2380"};
+  CHECK(
+      contains(shown(etcd_port, port), "2380                     --rdzv-endpoint=10.0.0.5:2380\n"));
+  const std::string padded = shown({"--nnodes=2", "--rdzv-id=YWJj="}, {});
+  CHECK(contains(padded, "YWJj=                    --rdzv-id=YWJj=\n"));
 }
 
 TEST_CASE("17.3: env is a subcommand with nothing but options behind it, else the program",

@@ -1,12 +1,18 @@
 // The pure parts of output: colors, prefixes, filters, where log files are cut, equal lines.
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <random>
+#include <set>
+#include <sstream>
+#include <string>
 
 #include "launcher/output/color.h"
 #include "launcher/output/equal_lines.h"
@@ -14,6 +20,7 @@
 #include "launcher/output/log.h"
 #include "launcher/output/prefix.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
@@ -215,7 +222,7 @@ TEST_CASE("a log that is there already is gone on with, and keeps its full files
 
   OutputLog last_only(path, {4, 1});
   CHECK(last_only.write("f\ng\n") == 0);
-  CHECK(full_logs(path) == std::vector<int>{1, 2, 3, 4, 6});
+  CHECK(full_logs(path) == std::vector<int>{6});
 }
 
 TEST_CASE("two who write one log by turns overwrite nothing", "[output][log]") {
@@ -228,6 +235,54 @@ TEST_CASE("two who write one log by turns overwrite nothing", "[output][log]") {
   for (const int number : full_logs(path)) all += content_of(full_log_path(path, number));
   std::sort(all.begin(), all.end());
   CHECK(all == "\n\n\n\nabcd");
+}
+
+TEST_CASE("a full log keeps its number where a rename or a link would not spare it",
+          "[output][log]") {
+  using ddprun::testing::FailingCall;
+  std::vector<FailingCall> missing;
+  for (const int call : {__NR_renameat2, __NR_linkat}) {
+    missing.push_back({call});
+#ifdef __NR_link
+    if (call == __NR_linkat) missing.push_back({__NR_link});
+#endif
+    const ddprun::testing::TemporaryFolder folder;
+    const std::string path = folder / "stdout.log";
+    const bool tried = ddprun::testing::with_failing_calls(missing, ENOSYS, [&] {
+      OutputLog one(path, {2, -1}), two(path, {2, -1});
+      CHECK(one.write("a\nb\n") == 0);
+      CHECK(two.write("c\nd\n") == 0);
+    });
+    if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+    CHECK(full_logs(path) == std::vector<int>{1, 2});
+    CHECK(content_of(path + ".1") == "a\nc\n");
+    CHECK(content_of(path + ".2") == "b\n");
+    CHECK(content_of(path) == "d\n");
+  }
+}
+
+TEST_CASE("two who write one log at the same time overwrite nothing", "[output][log]") {
+  constexpr int lines = 1'000;
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  const auto write = [&](char first) {
+    OutputLog log(path, {8, -1});  // A line or two.
+    int written = 0;
+    for (int i = 0; i < lines; ++i) {
+      if (log.write(std::string(1, first) + std::to_string(i) + "\n") == 0) ++written;
+    }
+    return written;
+  };
+  auto other = std::async(std::launch::async, write, 'b');
+  CHECK(write('a') == lines);
+  CHECK(other.get() == lines);
+
+  std::string all = content_of(path);
+  for (const int number : full_logs(path)) all += content_of(full_log_path(path, number));
+  std::set<std::string> found;
+  std::istringstream text(all);
+  for (std::string line; std::getline(text, line);) found.insert(line);
+  CHECK(found.size() == 2 * lines);
 }
 
 TEST_CASE("a line that all have written leaves at once, as one", "[output][collapse]") {

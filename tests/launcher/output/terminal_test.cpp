@@ -217,10 +217,8 @@ TEST_CASE("a line that nobody else writes comes after the window by itself", "[o
 }
 
 TEST_CASE("a prompt is shown on a terminal before its line ends", "[output][terminal]") {
-  const bool collapse = GENERATE(false, true);
-  CAPTURE(collapse);
   Screen screen;
-  const int zero = screen.add(0, "[0]:", collapse), one = screen.add(1, "[1]:", collapse);
+  const int zero = screen.add(0, "[0]:"), one = screen.add(1, "[1]:");
   put(zero, "name? ");
   CHECK(screen.shown().empty());  // The rest of the line may be on its way.
   CHECK(screen.next_shown() == "[0]:name? ");
@@ -236,21 +234,35 @@ TEST_CASE("a prompt is shown on a terminal before its line ends", "[output][term
   ::close(one);
 }
 
-TEST_CASE("a prompt waits for the end of another's progress bar", "[output][terminal]") {
+TEST_CASE("a prompt takes the row of a progress bar, which is drawn below", "[output][terminal]") {
   Screen screen;
   const int bar = screen.add(0, "[0]:"), asks = screen.add(1, "[1]:");
   put(bar, "\r 10%");
   CHECK(screen.shown() == "\r[0]: 10%");
   put(asks, "name? ");
-  screen.poll();
-  screen.io.restart();
-  screen.io.run_one_for(10s);  // Its timer.
-  CHECK(screen.shown().empty());
-  put(bar, "\n");
-  CHECK(screen.shown() == "\n");
-  CHECK(screen.next_shown() == "[1]:name? ");
+  CHECK(screen.next_shown() == "\r\033[K[1]:name? ");
+  put(bar, "\r 20%");
+  CHECK(screen.shown() == "\n\r[0]: 20%");
+  put(asks, "hello\n");
+  CHECK(screen.shown() == "\r\033[K[1]:hello\n[0]: 20%");
   ::close(bar);
   ::close(asks);
+}
+
+TEST_CASE("equal lines that come in two parts are collapsed, prompts or not",
+          "[output][terminal]") {
+  Screen screen;
+  const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
+  const int asks = screen.add(2, "[2]:");
+  put(zero, "loading ... ");
+  put(one, "loading ... ");
+  CHECK(screen.shown().empty());
+  put(asks, "name? ");  // Shown after what came before it, if that were.
+  CHECK(screen.next_shown() == "[2]:name? ");
+  put(zero, "done\n");
+  put(one, "done\n");
+  CHECK(screen.next_shown() == "\n[0-1]:loading ... done\n");
+  for (const int fd : {zero, one, asks}) ::close(fd);
 }
 
 TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[output][terminal]") {

@@ -2,12 +2,15 @@
 #include "launcher/stall/nccl_ras.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+#include <set>
 #include <thread>
 
 #include "rendezvous/unique_fd.h"
@@ -82,6 +85,19 @@ class RasServer {
   std::thread thread_;
 };
 
+std::size_t families_of_localhost() {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo("localhost", nullptr, &hints, &found) != 0) return 0;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
+  std::set<int> families;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    families.insert(each->ai_family);
+  }
+  return families.size();
+}
+
 constexpr const char* status =
     "NCCL version 2.28.9 compiled with CUDA 12.9\n\n"
     "Errors\n  DEAD\n    1 job process is considered dead\n";
@@ -133,4 +149,15 @@ TEST_CASE("17.2: where no socket is left to ask NCCL RAS by, that is said", "[st
       {{__NR_socket, 1, type}}, EMFILE, [&] { why = ask_nccl_ras("127.0.0.1:1", 10s).why; });
   if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
   CHECK(why == "NCCL RAS at 127.0.0.1:1 cannot be asked: Too many open files");
+}
+
+TEST_CASE("17.2: one address that refuses tells more of NCCL RAS than one without a socket",
+          "[stall]") {
+  if (families_of_localhost() < 2) DDPRUN_SKIP("localhost has one address here");
+  std::string why;
+  const bool tried =
+      ddprun::testing::with_failing_calls({{__NR_socket, 0, AF_INET6}}, EAFNOSUPPORT,
+                                          [&] { why = ask_nccl_ras("localhost:1", 10s).why; });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(why == "NCCL RAS at localhost:1 cannot be reached: Connection refused");
 }

@@ -295,3 +295,40 @@ TEST_CASE("17.2: steps of no sense that another machine tells overflow nothing",
   job.others[0].ranks[1].progress->step = 0;
   CHECK(slow(all_ranks(job)).starts_with("2 is 92233"));
 }
+
+TEST_CASE("17.2: what a worker said last stays when it has ended, but no pace and no wait",
+          "[watch]") {
+  const RankProgress said{.step = 40,
+                          .total_steps = 100,
+                          .epoch = 2,
+                          .phase = "all-reduce",
+                          .images = 640,
+                          .images_per_s = 100,
+                          .loss = 0.5,
+                          .step_s = 0.2,
+                          .data_s = 0.1,
+                          .wait_s = 0.1,
+                          .data_total_s = 4,
+                          .wait_total_s = 5,
+                          .age_s = 1,
+                          .waiting_s = 1,
+                          .said_at_ns = 7,
+                          .waiting_since_ns = 7};
+  JobSnapshot job;
+  job.ranks.push_back({.state = RankState::Failed, .progress = progress_of_ended(said)});
+  const auto back = parse_snapshot(to_json(job));
+  REQUIRE(back);
+  const RankProgress& last = *back->ranks.at(0).progress;
+  CHECK(last.step == 40);
+  CHECK(last.total_steps == 100);
+  CHECK(last.epoch == 2);
+  CHECK(last.images == 640);
+  CHECK(last.loss == 0.5);
+  CHECK(last.data_total_s == 4);
+  CHECK(last.wait_total_s == 5);
+  CHECK(last.phase.empty());
+  CHECK(last.images_per_s == 0);
+  CHECK(last.step_s == 0);
+  CHECK_FALSE(last.age_s);
+  CHECK_FALSE(last.waiting_s);
+}
