@@ -22,7 +22,7 @@ install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun
 install(EXPORT ddprunWorker FILE ddprunWorkerTargets.cmake NAMESPACE ddprun::
         DESTINATION ${package_dir} COMPONENT development)
 # Those that a training program includes. How the communicators work inside is not among them.
-foreach(header communicator communicator_modules declare_failure error_file meeting membership network_interface progress_note progress_page restart_memory state_lead
+foreach(header communicator communicator_modules declare_failure error_file meeting membership network_interface owning_process progress_note progress_page restart_memory state_lead
                wait_for_rank worker_env)
   install(FILES worker/${header}.h DESTINATION ${header_dir}/worker COMPONENT development)
 endforeach()

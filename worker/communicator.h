@@ -175,6 +175,13 @@ struct CommunicatorOptions {
   // A wait to meet them, which may last for hours, is told of there after this time and then each
   // minute: for whom.
   std::chrono::milliseconds slow_meeting{10'000};
+  // Of some of the job's ranks: a name that these give, and no other group of the job. `rank` and
+  // `world_size` of the environment are then those within the group, and the rest of it is as
+  // read_worker_env(), or meet_workers(), has it. At most 64 letters, digits and "-_.,". Not over
+  // MPI. "": all ranks of the job. Two groups with one name are refused only where job_rank is
+  // known. Where no launcher hosts the store, the job's rank 0 does once it makes a communicator of
+  // several ranks (or meet_workers() had to ask): until then the others wait.
+  std::string group;
   bool shared_memory = true;  // False: TCP also within a host (for tests and comparison).
   // Where peers connect to this rank: an interface's name, an address of this host, or a network
   // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <span>
 
 #include "rendezvous/host_name.h"
 #include "rendezvous/long_wait.h"
@@ -17,6 +16,7 @@
 #include "worker/network_interface.h"
 #include "worker/own_attempt.h"
 #include "worker/progress_page.h"
+#include "worker/wording.h"
 #include "worker/worker_store.h"
 
 namespace ddprun::worker {
@@ -109,7 +109,7 @@ class Meeting {
         const auto now = Clock::now();
         if (now >= deadline_) return give_up(keys);
         if (!wait.is_due(now)) continue;
-        const std::vector<int> missing = missing_ranks(keys);
+        const std::vector<int> missing = missing_ranks(store_, keys);
         if (!missing.empty()) {
           wait.tell(now, names_of_missing(missing) + " did not come yet" + who_can_come());
         }
@@ -122,26 +122,15 @@ class Meeting {
     return "; from other hosts nobody can, since rank 0's address is " + env_.master_addr;
   }
 
-  std::vector<int> missing_ranks(const std::vector<std::string>& keys) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < env_.world_size; ++rank) {
-      const std::string& one = keys[static_cast<std::size_t>(rank)];
-      if (!store_.check(std::span(&one, 1))) missing.push_back(rank);
-    }
-    return missing;
-  }
-
   std::string names_of_missing(const std::vector<int>& missing) const {
-    std::string text;
-    for (const int rank : missing) text += (text.empty() ? "rank " : ", rank ") + number_text(rank);
-    return text + " of " + number_text(env_.world_size);
+    return rank_list(missing) + " of " + number_text(env_.world_size);
   }
 
   // The first one whose time is up tells all others why, in the places of those that are missing:
   // these places are what the others wait for. There is one verdict: whoever gives up a moment
   // later may find some of these places taken by it, and would name only the rest.
   void give_up(const std::vector<std::string>& keys) {
-    const std::vector<int> missing = missing_ranks(keys);
+    const std::vector<int> missing = missing_ranks(store_, keys);
     if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
     std::string verdict = names_of_missing(missing) + " did not come " + within_limit(options_) +
                           who_can_come() +

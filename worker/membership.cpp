@@ -23,6 +23,7 @@
 #include "rendezvous/unique_fd.h"
 #include "worker/cpu/cpu_connect.h"
 #include "worker/membership_state.h"
+#include "worker/owning_process.h"
 #include "worker/progress_page.h"
 #include "worker/rank_environment.h"
 #include "worker/worker_env.h"
@@ -40,12 +41,20 @@ constexpr std::chrono::milliseconds ask_again{50};
 
 using Clock = std::chrono::steady_clock;
 
+bool has_option(int fd, int option, int expected) {
+  int value = 0;
+  socklen_t size = sizeof(value);
+  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == expected;
+}
+
 // A program in between may have closed it, and opened something else at its number.
 bool is_channel(int fd) {
-  int type = 0;
-  socklen_t size = sizeof(type);
-  return fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+  return fd >= 0 && has_option(fd, SO_DOMAIN, AF_UNIX) && has_option(fd, SO_TYPE, SOCK_STREAM);
 }
+
+// Whoever reads the variable later, a second Membership or a child, must not take the descriptor,
+// or what has its number by then, for its own.
+void forget_channel() { ::unsetenv(rendezvous::rank_variable); }
 
 // The same in all attempts.
 std::chrono::milliseconds read_launchers_limit() {
@@ -87,8 +96,10 @@ struct Membership::Impl {
   std::condition_variable changed;
   MembershipState state;
   Communicator* guarded = nullptr;
-  bool parked = false;    // Until there is a rank.
-  bool prepared = false;  // Of the thread alone: for the next meeting of peers.
+  std::uint64_t guard_number = 0;  // Of the latest guard.
+  bool parked = false;             // Until there is a rank.
+  bool prepared = false;           // Of the thread alone: for the next meeting of peers.
+  const OwningProcess owner;
   std::thread thread;
 };
 
@@ -104,6 +115,11 @@ bool Membership::Impl::begin(int fd) {
 }
 
 Membership::Impl::~Impl() {
+  if (!owner.is_this()) {
+    leave_to_parent(thread);
+    leave_to_parent(changed);
+    return;
+  }
   if (!thread.joinable()) return;
   raise_event(ending);
   thread.join();
@@ -169,7 +185,9 @@ bool Membership::Impl::say(char byte) {
 Membership::Membership(MembershipOptions limits) : impl_(std::make_unique<Impl>(limits)) {
   const int fd = descriptor_of(rendezvous::rank_variable);
   // Where no descriptors are left, all is as where nobody listens.
-  if (is_channel(fd) && impl_->begin(fd)) impl_->say(rendezvous::can_park);
+  if (!is_channel(fd) || !impl_->begin(fd)) return;
+  forget_channel();
+  impl_->say(rendezvous::can_park);
 }
 
 Membership::~Membership() = default;
@@ -184,17 +202,21 @@ CommunicatorOptions Membership::options(CommunicatorOptions base) const {
 Membership::Guard Membership::guard(Communicator& communicator) {
   const std::lock_guard lock(impl_->mutex);
   impl_->guarded = &communicator;
+  ++impl_->guard_number;
   // The word may have come while the peers were met, or right after.
   if (impl_->state.phase() == Phase::Over) {
     communicator.abort("the attempt is over: " + impl_->state.why());
   }
-  return Guard(this);
+  return {this, impl_->guard_number};
 }
 
 Membership::Guard::~Guard() {
   if (members_ == nullptr) return;
-  const std::lock_guard lock(members_->impl_->mutex);
-  members_->impl_->guarded = nullptr;
+  Impl& impl = *members_->impl_;
+  if (!impl.owner.is_this()) return;  // A thread that only the parent has may hold the lock.
+  const std::lock_guard lock(impl.mutex);
+  // Not what a later guard, which may have taken this one's place, is for.
+  if (impl.guard_number == number_) impl.guarded = nullptr;
 }
 
 bool Membership::attempt_is_over(const GiveUp& give_up) {
@@ -232,6 +254,7 @@ bool Membership::next_rank(const GiveUp& give_up) {
     if (impl_->state.phase() == Phase::Over) raise_event(impl_->interrupt);
   }
   take_environment(environment);
+  forget_channel();
   ProgressPage::own().follow_rank();
   impl_->say(rendezvous::can_park);
   return true;

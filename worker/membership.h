@@ -27,10 +27,12 @@
 // blames whoever has one. examples/elastic_train.cpp is a whole program.
 //
 // Threads: one thread calls; a thread of this object listens to the launcher and aborts the guarded
-// communicator. next_rank() calls setenv: no other thread may read the environment meanwhile.
+// communicator. The constructor and next_rank() change the environment: no other thread may read it
+// meanwhile.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,7 +54,8 @@ struct MembershipOptions {
 class Membership {
  public:
   // In a process with a rank (after wait_for_rank()): tells the launcher that this worker is to be
-  // asked to park where it would be killed.
+  // asked to park where it would be killed. One in a process: the first takes the way to the
+  // launcher out of the environment and closes it at its end; for a later one nobody listens.
   explicit Membership(MembershipOptions limits = {});
   ~Membership();
   Membership(const Membership&) = delete;
@@ -66,20 +69,23 @@ class Membership {
   CommunicatorOptions options(CommunicatorOptions base = {}) const;
 
   // While it lives, the communicator is aborted when the attempt is over, or has been before. One
-  // at a time.
+  // at a time: the latest one counts, and may be assigned to one of another communicator.
   class [[nodiscard]] Guard {
    public:
-    Guard(Guard&& other) noexcept : members_(std::exchange(other.members_, nullptr)) {}
+    Guard(Guard&& other) noexcept
+        : members_(std::exchange(other.members_, nullptr)), number_(other.number_) {}
     Guard& operator=(Guard&& other) noexcept {
       std::swap(members_, other.members_);
+      std::swap(number_, other.number_);
       return *this;
     }
     ~Guard();
 
    private:
     friend class Membership;
-    explicit Guard(Membership* members) : members_(members) {}
+    Guard(Membership* members, std::uint64_t number) : members_(members), number_(number) {}
     Membership* members_;
+    std::uint64_t number_;  // Of all guards of `members_`.
   };
   Guard guard(Communicator& communicator);
 

@@ -1,5 +1,9 @@
-// How programs on top of workers name this machine and count things in messages: as ddprun itself.
+// How programs on top of workers name this machine, ranks, and count things in messages: as ddprun
+// itself.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
@@ -8,5 +12,12 @@ namespace ddprun::worker {
 
 using rendezvous::counted;
 using rendezvous::own_host_name;
+
+// "rank 1, rank 3"
+inline std::string rank_list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  return text;
+}
 
 }  // namespace ddprun::worker

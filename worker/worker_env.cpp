@@ -246,6 +246,8 @@ WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& loo
   if (!env.rendezvous_file.empty()) env.master_port = 0;  // The file will say it.
   // A number of this process, not a count of the node's: nothing else is known of the node.
   if (method.local_rank) env.local_rank = *method.local_rank;
+  env.job_rank = env.rank;
+  env.job_world_size = env.world_size;
   return env;
 }
 

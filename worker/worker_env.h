@@ -54,6 +54,13 @@ struct WorkerEnv {
   bool local_world_size_known = true;  // ... and `local_world_size` and the group's are.
   std::string own_address;             // Where this worker listens; "" = on its way to the store.
 
+  // `rank` and `world_size` as they were read. They stay where somebody changes those two to a
+  // place within a group of the job's ranks (CommunicatorOptions::group). Nothing: as those two.
+  // So who keeps worlds of some of the ranks apart by a run_id, or by a master_addr and master_port
+  // of their own, resets both: each is then a job to itself and needs no name.
+  std::optional<int> job_rank;
+  std::optional<int> job_world_size;
+
   // The variables that the launcher sets for this worker, as NAME, value.
   std::vector<std::pair<std::string, std::string>> to_variables() const;
 };

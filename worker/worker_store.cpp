@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <system_error>
 
 #include "rendezvous/file_rendezvous.h"
@@ -112,7 +113,10 @@ bool meets_on_one_host(const WorkerEnv& env) {
 
 StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options) {
   if (env.rendezvous_file.empty() || env.master_port != 0) {
-    const bool hosts = !env.use_agent_store && env.rank == 0 && env.world_size > 1;
+    // The job's rank 0, whatever place it has in a group: the others look for the store at its
+    // host.
+    const bool is_rank_0 = env.job_rank.value_or(env.rank) == 0;
+    const bool hosts = !env.use_agent_store && is_rank_0 && env.world_size > 1;
     if (hosts && env.rendezvous_file.empty() && env.master_port != 0) host_store(env, options);
     return {env.master_addr, env.master_port};
   }
@@ -152,6 +156,15 @@ rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOpti
                      " to meet the others: " + problem + limit);
               },
           .first = options.slow_meeting};
+}
+
+std::vector<int> missing_ranks(rendezvous::StoreClient& store,
+                               const std::vector<std::string>& keys) {
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < keys.size(); ++rank) {
+    if (!store.check(std::span(&keys[rank], 1))) missing.push_back(static_cast<int>(rank));
+  }
+  return missing;
 }
 
 std::string within_limit(const CommunicatorOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rendezvous/store_client.h"
 #include "worker/communicator.h"
@@ -30,6 +31,10 @@ rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
 
 // What a rank says that waits to meet the others: to options.on_slow_wait, with the limit.
 rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOptions& options);
+
+// Those whose key, element r that of rank r, is not in the store.
+std::vector<int> missing_ranks(rendezvous::StoreClient& store,
+                               const std::vector<std::string>& keys);
 
 // "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
 std::string within_limit(const CommunicatorOptions& options);

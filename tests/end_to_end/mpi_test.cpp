@@ -60,6 +60,10 @@ TEST_CASE("a rank that does not come is named when the others' time over MPI is 
   CHECK(contains(errors[2], ": rank 1 did not call it, or is stopped"));
 }
 
+TEST_CASE("a call over MPI that was given up leaves MPI the memory that it may still write to") {
+  CHECK(errors_in("late").front() == "MPI wrote to nothing else");
+}
+
 TEST_CASE("a rank that leaves early is named over MPI") {
   const auto errors = errors_in("leave");
   CHECK(contains(errors[0], "rank 1 closed the communicator"));

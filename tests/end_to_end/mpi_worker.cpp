@@ -45,10 +45,54 @@ void exchange(Communicator& communicator) {
   communicator.barrier();
 }
 
+// Rank 0 gives up a call to which the others come later. What MPI receives for it by then must not
+// lie in memory that was freed, which rank 0 has filled with something else.
+void come_late(std::unique_ptr<Communicator>& communicator, const std::filesystem::path& folder,
+               const WorkerEnv& env) {
+  const auto came = [&](int rank) { return folder / ("came" + std::to_string(rank)); };
+  if (env.rank != 0) {
+    wait_until([&] { return std::filesystem::exists(folder / "gave up"); });
+    try {
+      communicator->barrier();
+    } catch (const CommunicatorError&) {
+    }
+    std::ofstream(came(env.rank)) << "came";
+    throw CommunicatorError("came late");
+  }
+  try {
+    communicator->barrier();
+  } catch (const CommunicatorError&) {
+  }
+  communicator.reset();
+  std::vector<std::vector<unsigned char>> others;
+  for (std::size_t bytes = 16; bytes <= 1024; bytes += 8) {
+    for (int i = 0; i < 8; ++i) others.emplace_back(bytes, 0xA5);
+  }
+  std::ofstream(folder / "gave up") << "gave up";
+  wait_until([&] {
+    for (int rank = 1; rank < env.world_size; ++rank) {
+      if (!std::filesystem::exists(came(rank))) return false;
+    }
+    return true;
+  });
+  try {  // In which MPI takes in what has come; nobody else makes one.
+    make_mpi_communicator(env, {.connect_timeout = std::chrono::milliseconds{300}});
+  } catch (const CommunicatorError&) {
+  }
+  for (const auto& other : others) {
+    for (const unsigned char byte : other) {
+      if (byte != 0xA5)
+        throw CommunicatorError("MPI wrote to memory that was not its own any more");
+    }
+  }
+  throw CommunicatorError("MPI wrote to nothing else");
+}
+
 // Rank 1 does what the mode says; the others reduce.
 void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
-         const std::filesystem::path& folder) {
+         const std::filesystem::path& folder, const WorkerEnv& env) {
   reduce(*communicator, 100);
+  if (mode == "late") return come_late(communicator, folder, env);
   if (mode == "other-message") return exchange(*communicator);
   if (communicator->rank() != 1) return reduce(*communicator, 5000);
   if (mode == "other-count") {
@@ -75,13 +119,14 @@ int main(int, char** argv) {
   const std::filesystem::path folder = argv[2];
   const WorkerEnv env = read_worker_env(InitMethod{.needs_store = false});
   CommunicatorOptions options;
+  const std::string mode = argv[1];
   options.collective_timeout =
-      std::chrono::milliseconds{argv[1] == std::string("absent") ? 400 : 20'000};
+      std::chrono::milliseconds{mode == "absent" || mode == "late" ? 400 : 20'000};
   std::unique_ptr<Communicator> communicator;
   std::string said = "nothing was wrong";
   try {
     communicator = make_mpi_communicator(env, options);
-    act(argv[1], communicator, folder);
+    act(mode, communicator, folder, env);
   } catch (const CommunicatorError& error) {
     said = error.what();
   }

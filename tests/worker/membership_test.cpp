@@ -3,11 +3,13 @@
 #include "worker/membership.h"
 
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -177,11 +179,100 @@ TEST_CASE("without a launcher that listens a worker is what it always was",
   // A descriptor that is something else by now.
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  ::setenv(rendezvous::rank_variable, std::to_string(ends[0]).c_str(), 1);
+  for (const int fd : {ends[0], ends[1], ::socket(AF_INET, SOCK_STREAM, 0)}) {
+    ::setenv(rendezvous::rank_variable, std::to_string(fd).c_str(), 1);
+    CHECK_FALSE(Membership().offered());
+    ::unsetenv(rendezvous::rank_variable);
+    CHECK(::close(fd) == 0);  // And was left open.
+  }
+}
+
+TEST_CASE("a second membership takes nobody else's descriptor", "[worker][membership]") {
+  Channel channel;
+  const int number = std::stoi(std::getenv(rendezvous::rank_variable));
+  {
+    Membership first = with_patience();
+    REQUIRE(first.offered());
+    REQUIRE(channel.hear() == rendezvous::can_park);
+    channel.send(over);
+    auto launcher = std::async(std::launch::async, [&] {
+      channel.hear();
+      auto environment = rank_1;
+      environment.emplace_back(rendezvous::rank_variable, std::to_string(number));
+      channel.send(environment);
+    });
+    REQUIRE(first.next_rank());
+    launcher.get();
+  }
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const rendezvous::UniqueFd other(ends[0] == number ? ends[1] : ends[0]);
+  const rendezvous::UniqueFd made(ends[0] == number ? ends[0] : ends[1]);
+  if (made.get() != number) REQUIRE(::dup2(made.get(), number) == number);
+
   CHECK_FALSE(Membership().offered());
-  ::unsetenv(rendezvous::rank_variable);
-  CHECK(::close(ends[0]) == 0);  // And was left open.
-  ::close(ends[1]);
+
+  char byte = 0;
+  CHECK(::recv(other.get(), &byte, 1, MSG_DONTWAIT) < 0);  // Nothing was said to it.
+  CHECK(::send(other.get(), &byte, 1, MSG_NOSIGNAL) == 1);
+  CHECK(::recv(number, &byte, 1, MSG_DONTWAIT) == 1);  // And it is open.
+  if (made.get() != number) ::close(number);
+}
+
+TEST_CASE("a guard that takes another one's place guards its own communicator",
+          "[worker][membership]") {
+  for (const bool same : {false, true}) {
+    Channel channel;
+    Membership members = with_patience();
+    const auto first = make_cpu_communicator(WorkerEnv{});
+    const auto second = make_cpu_communicator(WorkerEnv{});
+    Communicator& latest = same ? *first : *second;
+    auto guard = members.guard(*first);
+    guard = members.guard(latest);
+    channel.send(over);
+    REQUIRE(members.attempt_is_over());
+    CHECK_THROWS_AS(latest.barrier(), CommunicatorError);
+    if (!same) first->barrier();
+  }
+}
+
+TEST_CASE("a membership that a forked child destroys still hears its launcher",
+          "[worker][membership]") {
+  Channel channel;
+  auto members = std::make_unique<Membership>(MembershipOptions{.word_limit = patience(20s)});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(static_cast<unsigned>(patience(20s).count() / 1000));  // Or it may wait for a thread.
+    members.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  channel.send(over);
+  CHECK(members->attempt_is_over());
+}
+
+TEST_CASE("a guard that a forked child destroys does not wait for its parent's lock",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  const auto alone = make_cpu_communicator(WorkerEnv{});
+  std::optional<Membership::Guard> guard = members.guard(*alone);
+  int status = -1;
+  // Asked while the membership is locked, and the child has its copy of that.
+  const auto fork_and_give_up = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(static_cast<unsigned>(patience(20s).count() / 1000));
+      guard.reset();
+      ::_exit(0);
+    }
+    ::waitpid(child, &status, 0);
+    return true;
+  };
+  CHECK_FALSE(members.attempt_is_over(fork_and_give_up));
+  CHECK(status == 0);
 }
 
 TEST_CASE("a word that comes during a collective ends it, and a rank follows",
@@ -273,6 +364,7 @@ TEST_CASE("a word that comes while a peer is waited for that does not call ends 
     MappedExchange exchange(board, 1);
     const auto deadline = std::chrono::steady_clock::now() + patience(20s);
     PeerAddress address;
+    address.world_size = 2;
     address.host = "elsewhere";
     address.ip = "127.0.0.1";
     address.secret = "secret";

@@ -68,11 +68,11 @@ class Connecting {
     mine.port = mesh.port();
     mine.secret = mesh.secret();
     mine.encrypts = options_.encrypt;
+    mine.world_size = world_size_;
+    mine.group = options_.common.group;
     mine.segment.pid = ::getpid();
     if (segments_[at(rank_)]) mine.segment = segments_[at(rank_)].address();
-    for (const std::string& text : exchange_.all_gather(to_text(mine), deadline_)) {
-      addresses_.push_back(parse_peer_address(text));
-    }
+    addresses_ = parse_peer_addresses(exchange_.all_gather(to_text(mine), deadline_), rank_);
     check_encryption();
   }
 
@@ -195,6 +195,7 @@ CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions opti
   check_world(env.rank, env.world_size);
   options.encrypt |= env.encrypt_gradients;
   if (env.world_size == 1) return lone_rank();
+  check_group(env, options.common);
   // Before it waits for anybody: rank 0, which fails for the same reason, may be gone by then.
   if (options.encrypt) {
     if (!options.key) options.key = job_key();

@@ -152,6 +152,7 @@ void* HostGroup::allocation_data(int rank, std::uint32_t number) const {
 }
 
 void HostGroup::release_allocation(std::uint32_t number) {
+  if (!owner_.is_this()) return;
   const std::lock_guard lock(mutex_);
   std::erase(shared_, number);
   allocations_[index(rank_)].erase(number);

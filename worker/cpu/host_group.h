@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/owning_process.h"
 #include "worker/peers/frame.h"
 #include "worker/peers/shared_memory.h"
 
@@ -36,7 +37,6 @@ class HostGroup {
   // size of one buffer, equal on all ranks.
   HostGroup(int rank, std::vector<SharedSegment> segments, std::size_t buffer_bytes);
 
-  const std::vector<int>& peers() const { return peers_; }  // Without this rank.
   bool contains(int rank) const { return static_cast<bool>(segments_[index(rank)]); }
 
   // Where a rank's contribution lies: in one of its allocations, or (0) in its buffers.
@@ -90,7 +90,7 @@ class HostGroup {
   void finish_allocation(std::uint32_t number);
   bool acknowledged_by(int peer) const;
   void* allocation_data(int rank, std::uint32_t number) const;
-  // Safe from any thread. Peers unmap it when they next allocate.
+  // Safe from any thread. Peers unmap it when they next allocate; not for a forked child.
   void release_allocation(std::uint32_t number);
   // The shared allocation of this rank that holds all of [data, data + bytes), if any.
   Place find(const void* data, std::size_t bytes) const;
@@ -122,9 +122,10 @@ class HostGroup {
   void ring(int rank) noexcept;
   void advance(std::atomic<std::uint64_t>& counter, std::uint64_t to);
 
+  const OwningProcess owner_;
   int rank_;
   std::vector<SharedSegment> segments_;
-  std::vector<int> peers_;
+  std::vector<int> peers_;  // Without this rank.
   std::size_t buffer_bytes_;
   mutable std::mutex mutex_;  // Guards what follows: memory is released from any thread.
   std::vector<std::map<std::uint32_t, SharedSegment>> allocations_;  // By rank, by number.

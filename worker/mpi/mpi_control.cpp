@@ -12,6 +12,7 @@ MpiControl::MpiControl(MpiRuntime& runtime, MPI_Comm comm, int rank, int world_s
 }
 
 MpiControl::~MpiControl() {
+  if (is_copy()) return;
   const auto lock = runtime_.lock();
   if (!aborted()) tell_all(lock, Kind::Goodbye, "");
   if (hearing_ == MPI_REQUEST_NULL) return;
@@ -56,6 +57,10 @@ void MpiControl::tell_all(const MpiRuntime::Lock&, Kind kind, const std::string&
 }
 
 void MpiControl::abort(const std::string& reason) noexcept {
+  if (is_copy()) {
+    record(reason);
+    return;
+  }
   const auto lock = runtime_.lock();
   if (record(reason)) tell_all(lock, Kind::Abort, reason);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/mpi/mpi_runtime.h"
+#include "worker/owning_process.h"
 #include "worker/peers/abortable.h"
 
 namespace ddprun::worker {
@@ -18,8 +19,10 @@ enum MpiTag : int { control_tag = 1, call_tag, contribution_tag, result_tag, hea
 class MpiControl final : public Abortable {
  public:
   MpiControl(MpiRuntime& runtime, MPI_Comm comm, int rank, int world_size);
-  // Says goodbye to all ranks, unless aborted.
+  // Says goodbye to all ranks, unless aborted. A copy in a forked child, whose MPI this is not,
+  // calls nothing of it.
   ~MpiControl() override;
+  bool is_copy() const noexcept { return !owner_.is_this(); }
 
   void abort(const std::string& reason) noexcept override;
 
@@ -36,6 +39,7 @@ class MpiControl final : public Abortable {
   void listen(const MpiRuntime::Lock& lock);  // For the next message.
   void tell_all(const MpiRuntime::Lock& lock, Kind kind, const std::string& text) noexcept;
 
+  const OwningProcess owner_;
   MpiRuntime& runtime_;
   MPI_Comm comm_;
   int rank_;

@@ -9,6 +9,7 @@
 #include "rendezvous/counted.h"
 #include "worker/cpu/reduce.h"
 #include "worker/progress_page.h"
+#include "worker/wording.h"
 
 namespace ddprun::worker {
 namespace {
@@ -25,6 +26,43 @@ struct Introduction {
   char host[MPI_MAX_PROCESSOR_NAME] = "";
 };
 
+struct Introductions {
+  Introduction mine;
+  std::vector<Introduction> all;
+};
+
+void exchange(Introductions& both, MpiPeers::Clock::time_point deadline) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  // With a deadline, which the blocking call has not: a process may never make a communicator.
+  check_mpi(MPI_Iallgather(&both.mine, sizeof both.mine, MPI_BYTE, both.all.data(),
+                           sizeof both.mine, MPI_BYTE, MPI_COMM_WORLD, &request),
+            "the first exchange over MPI");
+  for (int done = 0; done == 0;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "the first exchange over MPI");
+    if (done == 0 && MpiPeers::Clock::now() >= deadline) {
+      throw CommunicatorError("not all processes of MPI made a communicator in time");
+    }
+    if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+}
+
+std::vector<Introduction> introduce(const WorkerEnv& env, int size,
+                                    MpiPeers::Clock::time_point deadline) {
+  auto both = std::make_unique<Introductions>();
+  both->mine.rank = env.rank;
+  both->mine.world_size = env.world_size;
+  int length = 0;
+  MPI_Get_processor_name(both->mine.host, &length);
+  both->all.resize(static_cast<std::size_t>(size));
+  try {
+    exchange(*both, deadline);
+  } catch (...) {
+    static_cast<void>(both.release());  // MPI writes to it when the others come.
+    throw;
+  }
+  return std::move(both->all);
+}
+
 std::string who(int rank, int world_size) {
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
 }
@@ -37,8 +75,7 @@ MpiPeers::MpiPeers(const WorkerEnv& env, const CommunicatorOptions& options)
       world_size_(env.world_size),
       timeout_(options.collective_timeout),
       slow_waits_(options),
-      theirs_(static_cast<std::size_t>(world_size_)),
-      met_(meet(runtime_, env, Clock::now() + options.connect_timeout)),
+      met_(meet(runtime_, env, options)),
       control_(runtime_, met_.comm, rank_, world_size_),
       guard_(rank_, world_size_, control_) {
   for (int peer = 0; peer < world_size_; ++peer) {
@@ -47,7 +84,12 @@ MpiPeers::MpiPeers(const WorkerEnv& env, const CommunicatorOptions& options)
 }
 
 MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
-                             Clock::time_point deadline) {
+                             const CommunicatorOptions& options) {
+  const auto deadline = Clock::now() + options.connect_timeout;
+  if (!options.group.empty()) {
+    throw CommunicatorError("there is no MPI communicator of some of the ranks (group \"" +
+                            options.group + "\"): make one of all, or one over the CPU or NCCL");
+  }
   if (env.world_size > tree_ranks_max) {
     throw CommunicatorError("no MPI communicator of more than " + std::to_string(tree_ranks_max) +
                             " ranks");
@@ -55,26 +97,10 @@ MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
   const auto lock = runtime.lock();
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  Introduction mine{env.rank, env.world_size, ""};
-  int length = 0;
-  MPI_Get_processor_name(mine.host, &length);
-  std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Request request = MPI_REQUEST_NULL;
-  // With a deadline, which the blocking call has not: a process may never make a communicator.
-  check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
-                           MPI_COMM_WORLD, &request),
-            "the first exchange over MPI");
-  for (int done = 0; done == 0;) {
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "the first exchange over MPI");
-    if (done == 0 && Clock::now() >= deadline) {
-      throw CommunicatorError("not all processes of MPI made a communicator in time");
-    }
-    if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
-  }
   std::set<int> ranks;
   std::set<std::string> hosts;
-  for (const Introduction& one : all) {
+  for (const Introduction& one : introduce(env, size, deadline)) {
     hosts.insert(one.host);
     if (one.world_size != size || !ranks.insert(one.rank).second) {
       throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
@@ -105,14 +131,29 @@ MpiPeers::Running MpiPeers::resume(const Call& call) {
 }
 
 void MpiPeers::announce(const Running& running) {
-  Transfers transfers;
-  for (const int peer : others_) {
-    post_receive(transfers, &theirs_[static_cast<std::size_t>(peer)], sizeof(Call), peer, call_tag);
-    post_send(transfers, &running.call, sizeof(Call), peer, call_tag);
+  auto said = std::move(announcement_);
+  if (!said) said = std::make_unique<Announcement>();
+  said->mine = running.call;
+  said->theirs.resize(static_cast<std::size_t>(world_size_));
+  try {
+    Transfers transfers;
+    for (const int peer : others_) {
+      post_receive(transfers, &said->theirs[static_cast<std::size_t>(peer)], sizeof(Call), peer,
+                   call_tag);
+      post_send(transfers, &said->mine, sizeof(Call), peer, call_tag);
+    }
+    wait(running, transfers);
+  } catch (...) {
+    static_cast<void>(said.release());  // MPI still reads and writes it.
+    throw;
   }
-  wait(running, transfers);
+  announcement_ = std::move(said);
+  compare(running, *announcement_);
+}
+
+void MpiPeers::compare(const Running& running, const Announcement& said) {
   for (const int peer : others_) {
-    const Call& theirs = theirs_[static_cast<std::size_t>(peer)];
+    const Call& theirs = said.theirs[static_cast<std::size_t>(peer)];
     if (theirs != running.call) {
       guard_.fail(running.call, describe_mismatch(rank_, running.call, peer, theirs));
     }
@@ -188,17 +229,16 @@ std::vector<int> MpiPeers::late_peers(const Transfers& transfers) {
 }
 
 void MpiPeers::check_peers(const Running& running, const Transfers& transfers, Slowness& slowness) {
-  std::string names;
-  for (const int peer : late_peers(transfers)) {
+  const std::vector<int> late = late_peers(transfers);
+  for (const int peer : late) {
     if (control_.departed(peer)) {
       guard_.fail(running.call, "rank " + std::to_string(peer) +
                                     " closed the communicator while rank " + std::to_string(rank_) +
                                     " waited in " + to_string(running.call));
     }
-    names += (names.empty() ? "rank " : ", rank ") + std::to_string(peer);
   }
-  if (names.empty()) return;
-  const std::string cause = names + " did not call it, or is stopped";
+  if (late.empty()) return;
+  const std::string cause = rank_list(late) + " did not call it, or is stopped";
   const auto now = Clock::now();
   if (slow_waits_.is_due(slowness.since, slowness.told, now)) {
     slowness.told = true;

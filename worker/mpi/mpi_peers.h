@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,14 @@ class MpiPeers {
     Clock::time_point since{};  // When this rank began to yield.
     bool told = false;
   };
-  static Met meet(MpiRuntime& runtime, const WorkerEnv& env, Clock::time_point deadline);
+  // What the ranks tell each other before a call. MPI writes to it for as long as they are late.
+  struct Announcement {
+    Call mine;
+    std::vector<Call> theirs;  // By rank.
+  };
+  static Met meet(MpiRuntime& runtime, const WorkerEnv& env, const CommunicatorOptions& options);
   void announce(const Running& running);
+  void compare(const Running& running, const Announcement& said);
   // Throws if the call cannot go on. Tells of it, once, when it takes long.
   void check_peers(const Running& running, const Transfers& transfers, Slowness& slowness);
   std::vector<int> late_peers(const Transfers& transfers);
@@ -78,7 +85,7 @@ class MpiPeers {
   std::vector<int> others_;
   std::chrono::milliseconds timeout_;
   SlowWaitTeller slow_waits_;
-  std::vector<Call> theirs_;  // What each rank calls.
+  std::unique_ptr<Announcement> announcement_;  // Kept from call to call; null: to be made.
   // Its MPI communicator is not freed: that is a collective call, and the others may be gone.
   Met met_;
   MpiControl control_;

@@ -6,6 +6,7 @@
 namespace ddprun::worker {
 
 DeviceQueue::~DeviceQueue() {
+  if (!owner_.is_this()) return;
   for (const Queued& queued : queued_) cudaEventDestroy(queued.done);
   for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
 }

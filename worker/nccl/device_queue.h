@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/owning_process.h"
 #include "worker/peers/frame.h"
 #include "worker/peers/slow_wait.h"
 
@@ -44,6 +45,7 @@ class DeviceQueue {
     Clock::time_point deadline;
     Call call;
   };
+  const OwningProcess owner_;
   const SlowWaitTeller& slow_waits_;
   std::deque<Queued> queued_;
   std::vector<cudaEvent_t> spare_events_;

@@ -21,6 +21,11 @@ DeviceWatchdog::DeviceWatchdog(int rank, std::shared_ptr<NcclHandle> handle,
     : rank_(rank), handle_(std::move(handle)), slow_waits_(options) {}
 
 DeviceWatchdog::~DeviceWatchdog() {
+  if (!owner_.is_this()) {
+    leave_to_parent(thread_);
+    leave_to_parent(changed_);
+    return;
+  }
   assert(!thread_.joinable() && "the group may be gone, and the thread asks it");
 }
 

@@ -19,6 +19,7 @@
 
 #include "worker/nccl/device_queue.h"
 #include "worker/nccl/nccl_handle.h"
+#include "worker/owning_process.h"
 #include "worker/peers/frame.h"
 #include "worker/peers/slow_wait.h"
 #include "worker/peers/watch.h"
@@ -65,6 +66,7 @@ class DeviceWatchdog {
   bool stop_ = false;
 
   PeerWatch* group_ = nullptr;  // Null before start().
+  const OwningProcess owner_;
   std::thread thread_;
 };
 

@@ -65,6 +65,7 @@ std::chrono::milliseconds NcclCommunicator::end_time() const {
 }
 
 NcclCommunicator::~NcclCommunicator() {
+  if (!owner_.is_this()) return;
   cudaSetDevice(handle_->device());
   const auto deadline = Clock::now() + end_time();
   const bool drained = watchdog_.drain(deadline);
@@ -126,7 +127,7 @@ std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point dead
 template <typename Function>
 void NcclCommunicator::queue(const Call& call, Stream stream, Function function) {
   const CallGuard::Inside inside(guard_);
-  check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
+  require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
   const auto on = static_cast<cudaStream_t>(stream);
   const auto deadline = Clock::now() + timeout_;
   const std::string problem =
@@ -135,12 +136,12 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
   if (!problem.empty()) fail(call, problem);
   guard_.throw_if_aborted(call);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(on, &capture), "cudaStreamIsCapturing");
+  require_cuda(cudaStreamIsCapturing(on, &capture), call, "cudaStreamIsCapturing");
   if (capture != cudaStreamCaptureStatusNone) {
     recorded_ = call;  // It has not started: replayed() tells when.
     return;
   }
-  watchdog_.watch(call, on, deadline);
+  watch(call, stream, deadline);
   last_ = call;
 }
 
@@ -148,9 +149,23 @@ void NcclCommunicator::replayed(Stream stream) {
   const CallGuard::Inside inside(guard_);
   guard_.throw_if_aborted(recorded_);
   // The watchdog's event is of the current device, and must be of the stream's.
-  check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
-  watchdog_.watch(recorded_, static_cast<cudaStream_t>(stream), Clock::now() + timeout_);
+  require_cuda(cudaSetDevice(handle_->device()), recorded_, "cudaSetDevice");
+  watch(recorded_, stream, Clock::now() + timeout_);
   last_ = recorded_;
+}
+
+void NcclCommunicator::watch(const Call& call, Stream stream, Clock::time_point deadline) {
+  try {
+    watchdog_.watch(call, static_cast<cudaStream_t>(stream), deadline);
+  } catch (const CommunicatorError& error) {
+    fail(call, std::string("failed: ") + error.what());
+  }
+}
+
+void NcclCommunicator::require_cuda(cudaError_t status, const Call& call,
+                                    const std::string& function) {
+  if (status == cudaSuccess) return;
+  fail(call, "failed: " + function + ": " + cudaGetErrorString(status));
 }
 
 void NcclCommunicator::fail(const Call& call, const std::string& problem) {
@@ -214,10 +229,22 @@ void NcclCommunicator::barrier(Stream stream) {
   wait_for(call, stream);
 }
 
-// By way of memory of the device: NCCL moves no other, and the failures are those of any
-// collective.
 void NcclCommunicator::all_gather_on_host(const void* send, void* recv, std::size_t bytes,
                                           Stream stream) {
+  try {
+    gather_by_device(send, recv, bytes, stream);
+  } catch (const CommunicatorError& error) {
+    // Whatever failed: the peers wait for this rank, and may have no call of it to be late in.
+    group_.abort("rank " + std::to_string(rank_) + ": all_gather_on_host of " +
+                 std::to_string(bytes) + " bytes failed: " + error.what());
+    // Not as it was thrown: after an OutOfMemory the communicator could be used.
+    throw CommunicatorError(error.what());
+  }
+}
+
+// NCCL moves no other memory than the device's.
+void NcclCommunicator::gather_by_device(const void* send, void* recv, std::size_t bytes,
+                                        Stream stream) {
   const std::size_t all = bytes * static_cast<std::size_t>(world_size_);
   const auto memory = allocate(all + bytes);
   char* const own = static_cast<char*>(memory.get()) + all;

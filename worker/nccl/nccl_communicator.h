@@ -22,6 +22,7 @@
 #include "worker/nccl/device_watchdog.h"
 #include "worker/nccl/nccl_connect.h"
 #include "worker/nccl/nccl_handle.h"
+#include "worker/owning_process.h"
 #include "worker/peers/call_guard.h"
 #include "worker/peers/slow_wait.h"
 #include "worker/peers/watch.h"
@@ -34,6 +35,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const WorkerEnv& env, const CommunicatorOptions& options)
       : NcclCommunicator(meet_nccl_peers(env, options), options) {}
   NcclCommunicator(NcclPeers peers, const CommunicatorOptions& options);
+  // A copy in a forked child, where CUDA and NCCL cannot be used, leaves all as it is.
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -73,7 +75,12 @@ class NcclCommunicator final : public Communicator {
   void queue(const Call& call, Stream stream, Function function);
   // Until all that was queued on the stream is done, `call` last.
   void wait_for(const Call& call, Stream stream);
+  void watch(const Call& call, Stream stream, Clock::time_point deadline);
+  // What the peers have called, too, and wait for, must end them where it fails here: CUDA answers
+  // with the errors of kernels that were launched long before.
+  void require_cuda(cudaError_t status, const Call& call, const std::string& function);
   [[noreturn]] void fail(const Call& call, const std::string& problem);
+  void gather_by_device(const void* send, void* recv, std::size_t bytes, Stream stream);
 
   const int rank_;
   const int world_size_;
@@ -84,6 +91,7 @@ class NcclCommunicator final : public Communicator {
   DeviceWatchdog watchdog_;
   PeerWatch group_;  // After the watchdog, which its thread wakes.
   CallGuard guard_;
+  const OwningProcess owner_;
   Call last_;  // Of those that were queued, and of those that went into a graph.
   Call recorded_;
   std::shared_ptr<void> barrier_word_;

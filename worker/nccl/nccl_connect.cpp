@@ -79,10 +79,11 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
   mine.port = mesh.port();
   mine.secret = mesh.secret();
   mine.segment.pid = ::getpid();
+  mine.world_size = world_size;
+  mine.group = options.group;
   const auto texts = exchange.all_gather(
       to_text(mine) + " " + (rank == 0 ? to_text(peers.id) : "-"), peers.deadline);
-  std::vector<PeerAddress> addresses;
-  for (const std::string& text : texts) addresses.push_back(parse_peer_address(text));
+  const std::vector<PeerAddress> addresses = parse_peer_addresses(texts, rank);
   peers.id = parse_nccl_id(texts[0].substr(texts[0].rfind(' ') + 1));
   std::vector<PeerSockets> sockets = mesh.connect(addresses, peers.deadline, options.interrupt_fd);
   peers.watched = to_watch(sockets, addresses);
@@ -93,8 +94,8 @@ NcclPeers meet_nccl_peers(const WorkerEnv& env, CommunicatorOptions options) {
   // Before the others are met: a rank without a device must not keep them waiting for NCCL.
   require_nccl();
   const int devices = require_device(options.cuda_device.value_or(0));
-  WorkerEnv met = env;
-  if (env.world_size > 1) met = meet_workers(env, options);
+  check_group(env, options);
+  const WorkerEnv met = meet_workers(env, options);
   if (!options.cuda_device) options.cuda_device = met.local_rank % devices;
   if (env.world_size == 1) return begin_nccl_peers(env.rank, env.world_size, options);
   const auto exchange = make_store_exchange(met, options);

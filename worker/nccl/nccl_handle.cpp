@@ -2,6 +2,7 @@
 #include "worker/nccl/nccl_handle.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -19,6 +20,14 @@ constexpr auto finish_pause = std::chrono::microseconds{50};
 void check_cuda(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   throw CommunicatorError(what + ": " + cudaGetErrorString(status));
+}
+
+NcclHandle::~NcclHandle() {
+  if (owner_.is_this()) {
+    assert(comm_ == nullptr);
+  } else {
+    leave_to_parent(changed_);
+  }
 }
 
 ncclResult_t NcclHandle::start(const ncclUniqueId& id, int rank, int world_size) {
@@ -128,6 +137,7 @@ std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
 }
 
 void NcclHandle::release(const Memory& memory) noexcept {
+  if (!owner_.is_this()) return;
   cudaSetDevice(device_);
   // Kernels that are being aborted may still write to it. Better lost than written to by them
   // when it is somebody else's.

@@ -13,7 +13,6 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <cassert>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -22,6 +21,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+
+#include "worker/owning_process.h"
 
 namespace ddprun::worker {
 
@@ -34,7 +35,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   explicit NcclHandle(int device, std::chrono::milliseconds end_time_max = end_time_usual)
       : device_(device), end_time_max_(end_time_max) {}
   // The communicator must have been ended: nobody else knows it.
-  ~NcclHandle() { assert(comm_ == nullptr); }
+  ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
@@ -77,6 +78,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   void end(ncclComm_t comm, ncclResult_t (*how)(ncclComm_t)) noexcept;
   void ended() noexcept;
 
+  const OwningProcess owner_;
   const int device_;
   const std::chrono::milliseconds end_time_max_;
   std::mutex mutex_;

@@ -3,17 +3,24 @@
 #include "worker/peers/exchange.h"
 
 #include <algorithm>
-#include <span>
+#include <cctype>
+#include <string_view>
 
 #include "rendezvous/store_client.h"
+#include "worker/meeting.h"
 #include "worker/network_interface.h"
 #include "worker/own_attempt.h"
+#include "worker/wording.h"
 #include "worker/worker_store.h"
 
 namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::string rank_of_world(int rank, int world_size) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
+}
 
 class StoreExchange : public AddressExchange {
  public:
@@ -27,8 +34,10 @@ class StoreExchange : public AddressExchange {
         prefix_("ddprun/communicator/" + env.run_id + "/" + attempt_name(env)) {
     if (address_.empty()) address_ = env.own_address;
     if (address_.empty()) address_ = store_.local_address();
-    // An attempt may make several communicators, in the same order on all ranks: each has keys of
-    // its own.
+    if (!options.group.empty()) {
+      prefix_ += "/group/" + options.group;
+      take_place(env, options.group);
+    }
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     // Of all ranks the n-th communicator has number n, as all make the same ones in the same order.
     prefix_ += '/';
@@ -46,7 +55,8 @@ class StoreExchange : public AddressExchange {
     try {
       store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
     } catch (const rendezvous::StoreTimeout&) {
-      throw rendezvous::StoreError(missing_of(keys) + " did not come " + limit_);
+      throw rendezvous::StoreError(rank_list(missing_ranks(store_, keys)) + " did not come " +
+                                   limit_);
     }
     return store_.multi_get(keys);
   }
@@ -54,13 +64,16 @@ class StoreExchange : public AddressExchange {
   std::string local_address() const override { return address_; }
 
  private:
-  std::string missing_of(const std::vector<std::string>& keys) {
-    std::string missing;
-    for (int rank = 0; rank < world_size_; ++rank) {
-      if (store_.check(std::span(&keys[static_cast<std::size_t>(rank)], 1))) continue;
-      missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
-    }
-    return missing;
+  // Of two groups with one name this ends all but those who came first.
+  void take_place(const WorkerEnv& env, const std::string& group) {
+    const std::string own = std::to_string(env.job_rank.value_or(env.rank));
+    const std::string place = std::to_string(rank_);
+    const std::string holder = store_.compare_set(prefix_ + "/place/" + place, "", own);
+    if (holder == own) return;
+    throw CommunicatorError("rank " + own + " of the job cannot be rank " + place +
+                            " of the group \"" + group + "\": rank " + holder +
+                            " of the job is; give each group of ranks a name of its own "
+                            "(CommunicatorOptions::group)");
   }
 
   int rank_;
@@ -76,7 +89,9 @@ class StoreExchange : public AddressExchange {
 class CheckedExchange : public AddressExchange {
  public:
   CheckedExchange(const WorkerEnv& env, const CommunicatorOptions& options)
-      : env_(env), endpoint_(open_store(env, options)) {
+      : who_(rank_of_world(env.rank, env.world_size) +
+             (options.group.empty() ? "" : " in the group \"" + options.group + "\"")),
+        endpoint_(open_store(env, options)) {
     guarded([&] { inner_ = std::make_unique<StoreExchange>(env, options, endpoint_); });
   }
   std::vector<std::string> all_gather(const std::string& mine,
@@ -93,19 +108,51 @@ class CheckedExchange : public AddressExchange {
     try {
       action();
     } catch (const rendezvous::StoreError& error) {
-      throw CommunicatorError("rank " + std::to_string(env_.rank) + " of " +
-                              std::to_string(env_.world_size) +
-                              " could not meet the others through the store at " + endpoint_.host +
-                              ":" + std::to_string(endpoint_.port) + ": " + error.what());
+      throw CommunicatorError(who_ + " could not meet the others through the store at " +
+                              endpoint_.host + ":" + std::to_string(endpoint_.port) + ": " +
+                              error.what());
     }
   }
 
-  WorkerEnv env_;
+  std::string who_;
   StoreEndpoint endpoint_;
   std::unique_ptr<StoreExchange> inner_;
 };
 
+bool is_group_name(const std::string& name) {
+  const auto is_part = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("-_.,").find(c) != std::string_view::npos;
+  };
+  return name.size() <= 64 && std::all_of(name.begin(), name.end(), is_part);
+}
+
 }  // namespace
+
+void check_group(const WorkerEnv& env, const CommunicatorOptions& options) {
+  if (env.world_size == 1) return;  // It meets nobody.
+  const int job_rank = env.job_rank.value_or(env.rank);
+  const int job_world_size = env.job_world_size.value_or(env.world_size);
+  if (options.group.empty()) {
+    if (job_world_size == env.world_size) return;  // In whichever order.
+    throw CommunicatorError(rank_of_world(env.rank, env.world_size) + " is " +
+                            rank_of_world(job_rank, job_world_size) +
+                            " in its job: a communicator of some of a job's ranks needs a name "
+                            "that no other group of them has (CommunicatorOptions::group); where "
+                            "its run_id, or a store of its own, keeps it apart, reset() job_rank "
+                            "and job_world_size instead");
+  }
+  if (!is_group_name(options.group)) {
+    throw CommunicatorError("\"" + options.group.substr(0, 100) +
+                            "\" cannot be the name of a group of ranks: give at most 64 letters, "
+                            "digits and \"-_.,\"");
+  }
+  if (!needs_meeting(env)) return;
+  throw CommunicatorError(rank_of_world(env.rank, env.world_size) + " of the group \"" +
+                          options.group +
+                          "\" does not know its host's other workers: change rank and world size "
+                          "of what meet_workers() returns for the whole job");
+}
 
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      const CommunicatorOptions& options) {

@@ -24,10 +24,14 @@ class AddressExchange {
   virtual std::string local_address() const = 0;
 };
 
-// Through the job's store. Keys carry the attempt with its term and count this rank's
-// communicators, so that neither another attempt nor an earlier communicator of this one is read by
-// mistake. Where no launcher hosts the store, rank 0 does (worker_store.h). Throws
-// CommunicatorError when the store cannot be reached.
+// Throws CommunicatorError where `env` is of some of the job's ranks and options.group does not
+// name them, or cannot. Before anybody is met; a world of one meets nobody, and needs no name.
+void check_group(const WorkerEnv& env, const CommunicatorOptions& options);
+
+// Through the job's store. Keys carry the attempt with its term and the group, and count this
+// rank's communicators, so that neither another attempt or group nor an earlier communicator of
+// this one is read by mistake. Where no launcher hosts the store, rank 0 does (worker_store.h).
+// Throws CommunicatorError when the store cannot be reached.
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      const CommunicatorOptions& options);
 

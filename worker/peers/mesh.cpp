@@ -78,9 +78,10 @@ void tune(int fd, bool watch) {
 
 std::string to_text(const PeerAddress& a) {
   std::ostringstream out;
-  out << "2 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
+  out << "3 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
       << ' ' << a.segment.fd << ' ' << a.segment.bytes << ' '
-      << (a.segment.token.empty() ? "-" : a.segment.token) << (a.encrypts ? " sealed" : " plain");
+      << (a.segment.token.empty() ? "-" : a.segment.token) << (a.encrypts ? " sealed" : " plain")
+      << ' ' << a.world_size << ' ' << (a.group.empty() ? "-" : a.group);
   return out.str();
 }
 
@@ -88,15 +89,36 @@ PeerAddress parse_peer_address(const std::string& text) {
   std::istringstream in(text);
   PeerAddress a;
   int version = 0;
+  std::string kind;
   in >> version >> a.host >> a.ip >> a.port >> a.secret >> a.segment.pid >> a.segment.fd >>
-      a.segment.bytes >> a.segment.token;
-  if (!in || version != 2) {
+      a.segment.bytes >> a.segment.token >> kind >> a.world_size >> a.group;
+  if (!in || version != 3) {
     throw CommunicatorError("a rank published the address \"" + text.substr(0, 200) +
                             "\", which this version of ddprun does not understand");
   }
-  std::string kind;
-  a.encrypts = in >> kind && kind == "sealed";
+  a.encrypts = kind == "sealed";
+  if (a.group == "-") a.group.clear();
   return a;
+}
+
+std::vector<PeerAddress> parse_peer_addresses(const std::vector<std::string>& texts, int rank) {
+  std::vector<PeerAddress> addresses;
+  for (const std::string& text : texts) addresses.push_back(parse_peer_address(text));
+  const auto place = [&](std::size_t of) {
+    const PeerAddress& a = addresses[of];
+    return "rank " + std::to_string(of) + " is one of " + std::to_string(a.world_size) +
+           (a.group.empty() ? " in the whole job" : " in the group \"" + a.group + "\"");
+  };
+  const auto own = static_cast<std::size_t>(rank);
+  for (std::size_t peer = 0; peer < addresses.size(); ++peer) {
+    if (addresses[peer].world_size == addresses[own].world_size &&
+        addresses[peer].group == addresses[own].group)
+      continue;
+    throw CommunicatorError(place(own) + ", and " + place(peer) +
+                            ": all ranks of a communicator must give the same world size and group "
+                            "(CommunicatorOptions::group)");
+  }
+  return addresses;
 }
 
 std::shared_ptr<const WorkerKey> job_key() {

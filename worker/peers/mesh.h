@@ -26,10 +26,16 @@ struct PeerAddress {
   std::string secret;      // What a caller must show or prove to know, for the store has it.
   SegmentAddress segment;  // Its shared memory; fd -1: none.
   bool encrypts = false;   // Told only for the words: the greeting is what checks it.
+  int world_size = 0;      // Of the communicator.
+  std::string group;       // "": all ranks of the job.
 };
 
 std::string to_text(const PeerAddress& address);
 PeerAddress parse_peer_address(const std::string& text);  // Throws CommunicatorError.
+
+// The addresses of all ranks, of which `rank` is this one. Throws CommunicatorError also where one
+// is of another world size or group.
+std::vector<PeerAddress> parse_peer_addresses(const std::vector<std::string>& texts, int rank);
 
 // After so long without a sign of the other host its connection to the watch ends. As long as the
 // launcher's heartbeat timeout, so that workers notice a lost host when their agents do.

@@ -80,6 +80,11 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
 }
 
 PeerWatch::~PeerWatch() {
+  if (!owner_.is_this()) {
+    leave_to_parent(thread_);
+    leave_to_parent(changed_);
+    return;
+  }
   if (!aborted() && std::uncaught_exceptions() > exceptions_before_) {
     send_to_all(kind_abort, "rank " + std::to_string(own_rank(peers_)) + failure_without_words);
   } else if (!aborted()) {
@@ -165,8 +170,13 @@ void PeerWatch::run() {
       polled.push_back({peers_[rank].connection.get(), POLLIN, 0});
       ranks.push_back(rank);
     }
-    if (::poll(polled.data(), polled.size(), milliseconds_to_verdict()) < 0 && errno != EINTR) {
-      return;
+    if (::poll(polled.data(), polled.size(), milliseconds_to_verdict()) < 0) {
+      if (errno == EINTR) continue;
+      const int error = errno;
+      return abort("rank " + std::to_string(own_rank(peers_)) +
+                   " cannot watch its peers any more: poll of " + std::to_string(polled.size()) +
+                   " descriptors: " + std::strerror(error) +
+                   (error == EINVAL ? " (raise the limit of open files, ulimit -n)" : ""));
     }
     if (polled[0].revents != 0) return;
     reading_ = true;
@@ -316,7 +326,7 @@ std::vector<std::optional<RankSet>> PeerWatch::ask() {
 
 void PeerWatch::send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept {
   Peer& peer = peers_[rank];
-  if (!peer.connection) return;
+  if (!peer.connection || !owner_.is_this()) return;
   const WatchHeader header{watch_magic, kind, static_cast<std::uint32_t>(text.size())};
   iovec parts[2] = {{const_cast<WatchHeader*>(&header), sizeof(header)},
                     {const_cast<char*>(text.data()), text.size()}};

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "worker/owning_process.h"
 #include "worker/peers/abortable.h"
 #include "worker/peers/blame.h"
 #include "worker/peers/mesh.h"
@@ -52,7 +53,7 @@ class PeerWatch final : public Abortable {
   PeerWatch(std::vector<Peer> peers, std::function<void()> wake);
   // Says goodbye to all peers; or, where an exception destroys it, that this rank failed: what it
   // was is not known here (declare_failure.h), but a peer must not take it for a rank that was
-  // done.
+  // done. A copy in a forked child says nothing to anybody.
   ~PeerWatch() override;
 
   void abort(const std::string& reason) noexcept override;
@@ -117,6 +118,7 @@ class PeerWatch final : public Abortable {
   std::condition_variable changed_;
   std::mutex send_mutex_;  // One message at a time on the connections.
 
+  const OwningProcess owner_;
   const int exceptions_before_;  // In flight when this was made: one more destroys it.
   UniqueFd stop_;                // An eventfd; readable: the thread ends.
   std::thread thread_;

@@ -32,9 +32,28 @@ std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module) {
   return parameters;
 }
 
+// `written`: rank 0's is to be written to it.
+void check_layout(const char* kind, const NamedTensor& tensor, bool written,
+                  const std::string& other_way) {
+  const at::Tensor& memory = tensor.tensor;
+  if (memory.layout() != at::kStrided) {
+    if (!written) return;
+    throw std::invalid_argument(c10::str(
+        kind, " '", tensor.name, "' has the layout ", memory.layout(),
+        ", and only dense tensors can become rank 0's: register ", "to_dense() of it", other_way));
+  }
+  if (at::has_internal_overlap(memory) != at::MemOverlap::Yes) return;
+  throw std::invalid_argument(c10::str(
+      kind, " '", tensor.name, "' has several elements in one place of memory, ", memory.sizes(),
+      " with strides ", memory.strides(), ": register contiguous() of it"));
+}
+
 std::string describe_tensor(const char* kind, const std::string& name, const at::Tensor& tensor) {
-  return c10::str(kind, " '", name, "' ", tensor.scalar_type(), " ", tensor.sizes(), " strides ",
-                  tensor.strides(), tensor.requires_grad() ? "" : " without gradient");
+  const std::string layout = tensor.layout() == at::kStrided
+                                 ? c10::str("strides ", tensor.strides())
+                                 : c10::str("layout ", tensor.layout());
+  return c10::str(kind, " '", name, "' ", tensor.scalar_type(), " ", tensor.sizes(), " ", layout,
+                  tensor.requires_grad() ? "" : " without gradient");
 }
 
 }  // namespace
@@ -63,12 +82,14 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   // Before anything of the model travels: other sizes would end in an error that names a call, and
   // not the parameter.
   check_model_agreement(communicator, describe(), device);
-  check_no_overlaps();
+  check_layouts();
   // A broadcast of its own, whose staging memory, as large as the model, goes with it.
   if (options_.init_sync) TensorBroadcast(communicator).run(state, 0);
-  options_.queue_is_shared = options_.queue != nullptr;
+  const auto queue_use =
+      options_.queue ? GradientReducer::QueueUse::Shared : GradientReducer::QueueUse::Alone;
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
-  reducer_ = std::make_unique<GradientReducer>(communicator, queue_, std::move(trained), options_);
+  reducer_ = std::make_unique<GradientReducer>(communicator, queue_, queue_use, std::move(trained),
+                                               options_);
 }
 
 void DistributedDataParallelBase::collect_buffers() {
@@ -77,7 +98,7 @@ void DistributedDataParallelBase::collect_buffers() {
     const auto own = item.value()->buffers(/*recurse=*/false);
     bool any = false;
     for (const at::Tensor& buffer : own) {
-      if (!buffer.defined()) continue;
+      if (!buffer.defined() || buffer.layout() != at::kStrided) continue;
       buffers_.push_back(buffer);
       any = true;
     }
@@ -92,16 +113,15 @@ void DistributedDataParallelBase::collect_buffers() {
 }
 
 // What rank 0 has could not be written to them.
-void DistributedDataParallelBase::check_no_overlaps() const {
-  std::vector<NamedTensor> all = parameters_;
-  for (const auto& item : module_->named_buffers()) all.push_back({item.key(), item.value()});
-  for (const NamedTensor& each : all) {
-    if (!each.tensor.defined() || at::has_internal_overlap(each.tensor) != at::MemOverlap::Yes)
-      continue;
-    throw std::invalid_argument(c10::str("parameter or buffer '", each.name,
-                                         "' has several elements in one place of memory, ",
-                                         each.tensor.sizes(), " with strides ",
-                                         each.tensor.strides(), ": register contiguous() of it"));
+void DistributedDataParallelBase::check_layouts() const {
+  for (const NamedTensor& parameter : parameters_) {
+    check_layout("parameter", parameter, options_.init_sync, "");
+  }
+  const bool writes = options_.init_sync || options_.broadcast_buffers;
+  for (const auto& item : module_->named_buffers()) {
+    if (!item.value().defined()) continue;
+    check_layout("buffer", {item.key(), item.value()}, writes,
+                 ", or leave buffers alone by broadcast_buffers = false and init_sync = false");
   }
 }
 
@@ -131,6 +151,8 @@ void DistributedDataParallelBase::before_forward() {
   if (reduces) {
     check_frozen();
     reducer_->expect_backward();
+  } else if (at::GradMode::is_enabled()) {
+    reducer_->follow_parameters();
   }
   follow_schedule(reduces);
 }

@@ -9,10 +9,11 @@
 //
 // Every rank makes the same calls with a model of the same shape; the weights start as rank 0's and
 // stay equal bit for bit. Move, convert, freeze and unfreeze the module before it is wrapped;
-// parameters that do not require gradients are left out. A gradient is a view into memory that
-// comes from the communicator: tensors taken from p.grad(), and this object, must go before the
-// communicator does. A tensor from p.grad(), a view or a detach() of it keeps its values over
-// zero_grad(), as without this.
+// weights may be loaded into it between a backward and the next forward, by all ranks the same.
+// Parameters that do not require gradients are left out; complex ones are averaged by their parts.
+// A gradient is a view into memory that comes from the communicator: tensors taken from p.grad(),
+// and this object, must go before the communicator does. A tensor from p.grad(), a view or a
+// detach() of it keeps its values over zero_grad(), as without this.
 //
 // Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward that follows
 // one whose backward reduced. So does this, but for the running statistics of BatchNorm1d, 2d and
@@ -59,7 +60,7 @@ struct DataParallelOptions : ReducerOptions {
   // False: buffers are each rank's own, once all have started with rank 0's. PyTorch then leaves
   // them alone at the start, too; here only init_sync = false does, because rank 0 may be the one
   // that has read a checkpoint (`train --shards`). Ranks must have them in the same shapes all the
-  // same, for synchronize_buffers().
+  // same, for synchronize_buffers(). Sparse ones cannot be sent: they need both to be false.
   bool broadcast_buffers = true;
 
   // As PyTorch's: false where the caller has made the ranks' models equal, and the broadcast of
@@ -118,7 +119,7 @@ class DistributedDataParallelBase {
   // their backward unless both are within no_sync().
   void reduce_without_backward() { ddprun::worker::reduce_without_backward({this}); }
 
-  // Overwrites all ranks' buffers with rank 0's. Collective.
+  // Overwrites all ranks' buffers with rank 0's, but for sparse ones. Collective.
   void synchronize_buffers();
 
   // Time that the end of backward has waited for communication since the start (CPU only), for all
@@ -136,7 +137,7 @@ class DistributedDataParallelBase {
   bool synchronizes() const { return synchronizes_; }
   void set_synchronizes(bool synchronizes);
   void collect_buffers();
-  void check_no_overlaps() const;
+  void check_layouts() const;
   void check_frozen();
   std::vector<std::string> describe() const;
   void follow_schedule(bool reduces);
@@ -147,7 +148,7 @@ class DistributedDataParallelBase {
   bool active_ = true;                   // False in a world of one with nothing to do.
   std::vector<NamedTensor> parameters_;  // Distinct, those without gradients included.
   std::vector<NamedTensor> frozen_;      // Those of them that are left out.
-  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> buffers_;      // Those that can be sent: not sparse ones.
   std::vector<std::shared_ptr<torch::nn::Module>> norms_;  // Keep running statistics.
   BufferSchedule buffer_schedule_{0, false};
   bool missed_forward_ =

@@ -2,6 +2,8 @@
 // tensor, the view of a region, or, once this object goes, a copy.
 #include "worker/torch/flat_gradients.h"
 
+#include <c10/util/strides.h>
+
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -16,7 +18,7 @@ namespace {
 void check_reducible(const Communicator& communicator, const NamedTensor& parameter,
                      const NamedTensor& first) {
   const std::string what = "parameter '" + parameter.name + "'";
-  data_type_of(parameter.tensor.scalar_type(), what);
+  data_type_of(c10::toRealValueType(parameter.tensor.scalar_type()), what);
   if (parameter.tensor.layout() != at::kStrided) {
     throw std::invalid_argument(what + " is sparse, which data-parallel training cannot reduce");
   }
@@ -38,10 +40,16 @@ void check_reducible(const Communicator& communicator, const NamedTensor& parame
   }
 }
 
+// Those that autograd gives a gradient: the parameter's own where they fill memory densely.
+at::DimVector gradient_strides(const at::Tensor& parameter) {
+  if (!parameter.is_non_overlapping_and_dense()) return c10::contiguous_strides(parameter.sizes());
+  return at::DimVector(parameter.strides());
+}
+
 void copy_into(const at::Tensor& view, const at::Tensor& gradient) {
   if (view.numel() == 0) return;
   if (view.is_cpu() && view.strides() == gradient.strides() && !gradient.is_neg() &&
-      view.is_non_overlapping_and_dense()) {
+      !gradient.is_conj() && view.is_non_overlapping_and_dense()) {
     std::memcpy(view.data_ptr(), gradient.data_ptr(), view.nbytes());  // Saves the dispatch.
   } else {
     view.copy_(gradient.detach());
@@ -80,8 +88,7 @@ FlatGradients::~FlatGradients() {
   }
 }
 
-// With the strides that autograd gives a gradient: the parameter's own where they fill memory
-// densely. A storage of its own tells by its count whether anybody else holds this gradient, and
+// A storage of its own tells by its count whether anybody else holds this gradient, and
 // can be given other memory. Made from memory, it is no view in autograd's sense: a gradient must
 // not be one, or Optimizer::zero_grad() fails to detach it.
 at::Tensor FlatGradients::make_view(std::size_t i) const {
@@ -89,17 +96,17 @@ at::Tensor FlatGradients::make_view(std::size_t i) const {
   const at::Tensor& parameter = parameters_[i].tensor;
   void* const data = static_cast<char*>(region.data_ptr()) + plan_.places[i].offset;
   const auto keep = [region](void*) {};
-  if (!parameter.is_non_overlapping_and_dense()) {
-    return at::from_blob(data, parameter.sizes(), keep, region.options(), device_);
-  }
-  return at::from_blob(data, parameter.sizes(), parameter.strides(), keep, region.options(),
-                       device_);
+  // Those of the view before: what was loaded into the parameter since may have others, but ranks
+  // that add up their memory must all have it in one order.
+  const at::DimVector strides =
+      views_[i].defined() ? at::DimVector(views_[i].strides()) : gradient_strides(parameter);
+  return at::from_blob(data, parameter.sizes(), strides, keep, region.options(), device_);
 }
 
 void FlatGradients::make_views() {
-  views_.assign(parameters_.size(), {});
+  views_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (plan_.places[i].bucket) views_[i] = make_view(i);
+    views_[i] = plan_.places[i].bucket ? make_view(i) : at::Tensor();
   }
 }
 
@@ -123,11 +130,14 @@ bool FlatGradients::is_view(std::size_t i) const {
 bool FlatGradients::lies_in_view(std::size_t i) const {
   const at::Tensor& gradient = parameters_[i].tensor.grad();
   return gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_neg() &&
-         views_[i].defined() && gradient.data_ptr() == views_[i].data_ptr();
+         !gradient.is_conj() && views_[i].defined() && gradient.data_ptr() == views_[i].data_ptr();
 }
 
 at::Tensor FlatGradients::lend(std::size_t i) {
-  if (lent_[i] || !views_[i].defined() || parameters_[i].tensor.grad().defined()) return {};
+  const at::Tensor& parameter = parameters_[i].tensor;
+  if (lent_[i] || !views_[i].defined() || parameter.grad().defined()) return {};
+  // Who borrows writes in the order that the parameter has now.
+  if (views_[i].strides() != at::IntArrayRef(gradient_strides(parameter))) return {};
   lent_[i] = true;
   leave_to_holders(i);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -233,10 +243,12 @@ void FlatGradients::stage_as_bfloat16(Communicator& communicator) {
 FlatGradients::Span FlatGradients::bucket(std::size_t index) const {
   const Bucket& bucket = plan_.buckets[index];
   const at::Tensor& region = regions_[bucket.region];
-  const auto element_bytes = static_cast<std::size_t>(region.element_size());
+  // A complex number travels as two real ones: sums and averages of both are the same.
+  const at::ScalarType type = c10::toRealValueType(region.scalar_type());
+  const std::size_t element_bytes = c10::elementSize(type);
   Span span{static_cast<char*>(region.data_ptr()) + bucket.offset,
             bucket.bytes / element_bytes,
-            data_type_of(region.scalar_type(), "a bucket"),
+            data_type_of(type, "a bucket"),
             {},
             {}};
   if (stagings_.empty() || !stagings_[bucket.region].defined()) return span;

@@ -65,11 +65,12 @@ class GradientReducer::Hook : public torch::autograd::FunctionPostHook {
 };
 
 GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<ReductionQueue> queue,
-                                 std::vector<NamedTensor> parameters, const ReducerOptions& options)
+                                 QueueUse queue_use, std::vector<NamedTensor> parameters,
+                                 const ReducerOptions& options)
     : communicator_(communicator),
       queue_(std::move(queue)),
       group_(ReducerGroup::of(communicator)),
-      queue_is_shared_(options.queue_is_shared),
+      queue_is_shared_(queue_use == QueueUse::Shared),
       op_(options.sum ? ReduceOp::Sum : ReduceOp::Average),
       complete_gradient_(options.complete_gradient),
       unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
@@ -85,16 +86,21 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // The tensor holds its accumulator only weakly; without this pointer hook and node would go.
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters[i].tensor));
-    hook_keys_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(*this, i)));
+    hook_keys_.push_back(hook(i));
   }
   member_ = group_->enter(*this);
 }
 
 GradientReducer::~GradientReducer() {
-  group_->leave(member_);
+  // In a forked child the queue is the parent's, and so is what it works at; a thread that only the
+  // parent has may hold the group's lock.
+  const bool is_copy = !owner_.is_this();
+  if (!is_copy) group_->leave(member_);
+  // Takes no lock. A graph may keep the accumulators, in a child too.
   for (std::size_t i = 0; i < accumulators_.size(); ++i) {
     accumulators_[i]->del_post_hook(hook_keys_[i]);
   }
+  if (is_copy) return;
   if (running_ || !queue_->idle()) {  // The peers wait for what this rank will not send any more.
     communicator_.abort(unfinished_message());
     try {
@@ -108,7 +114,7 @@ GradientReducer::~GradientReducer() {
 
 void GradientReducer::expect_backward() {
   communicator_.throw_if_aborted();
-  check_hooks();
+  follow_parameters();
   if (running_) {
     // Complete, it waits for one whose turn comes before its own: that one has the reason.
     const ReducerGroup::Reducer* const before = group_->first_unfinished();
@@ -119,13 +125,32 @@ void GradientReducer::expect_backward() {
   group_->expect(member_);
 }
 
-// A parameter of another type or device has another accumulator, and with it no hook: its gradients
-// would stay this rank's own.
-void GradientReducer::check_hooks() {
+std::uintptr_t GradientReducer::hook(std::size_t parameter) {
+  return accumulators_[parameter]->add_post_hook(std::make_unique<Hook>(*this, parameter));
+}
+
+// As when the accumulator that is hooked was made, which is when the module was wrapped.
+bool GradientReducer::is_as_it_was(std::size_t parameter) const {
+  const at::Tensor& now = gradients_.parameter(parameter);
+  const auto& then = accumulators_[parameter]->input_metadata(0);
+  return now.requires_grad() && now.scalar_type() == at::typeMetaToScalarType(then.dtype()) &&
+         now.device() == then.device() && now.sym_sizes().equals(then.shape_as_dim_vector());
+}
+
+// Who gives a parameter new data may leave it with another accumulator, and with it no hook: its
+// gradients would stay this rank's own. set_() always does, and so torch::load() within a device;
+// set_data(), and so to(), where type or device change.
+void GradientReducer::follow_parameters() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(gradients_.parameter(i)) ==
         accumulators_[i])
       continue;
+    if (is_as_it_was(i)) {
+      accumulators_[i]->del_post_hook(hook_keys_[i]);
+      accumulators_[i] = torch::autograd::impl::grad_accumulator(gradients_.parameter(i));
+      hook_keys_[i] = hook(i);
+      continue;
+    }
     const std::string message = "rank " + std::to_string(communicator_.rank()) + ": parameter '" +
                                 gradients_.name(i) +
                                 "' was moved or converted after the module was wrapped, and its "
@@ -182,7 +207,9 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
         "parameter '" + gradients_.name(parameter) + "' got a gradient " +
         (progress_.is_marked(parameter)
              ? "twice in one reduction: backward ran again before all parameters had theirs. Use "
-               "no_sync() for all but the last backward"
+               "no_sync() for all but the last backward; where checkpointed parts share a "
+               "parameter, run backward within no_sync() and call reduce_without_backward() after "
+               "it"
              : "that it did not get in the first step, which static_graph rules out"));
   }
   gradients_.adopt(parameter);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "worker/communicator.h"
+#include "worker/owning_process.h"
 #include "worker/torch/flat_gradients.h"
 #include "worker/torch/gradient_buckets.h"
 #include "worker/torch/libtorch.h"
@@ -70,11 +71,6 @@ struct ReducerOptions {
   // what it needs besides; with its number among the parameters that require gradients. Any thread
   // of autograd's, one at a time. Empty: nothing.
   std::function<void(std::size_t parameter, const at::Tensor& gradient)> complete_gradient;
-
-  // Others (SyncBatchNorm) reduce through the same queue in the middle of backward. Where a
-  // parameter may then be unused on one rank and used on another, its bucket would come before
-  // their reduction on one and after it on the other: all buckets go at the end of such a backward.
-  bool queue_is_shared = false;
 };
 
 // Those of the options, or by whether all ranks share memory; the same on all ranks.
@@ -82,10 +78,16 @@ BucketLimits bucket_limits(const Communicator& communicator, const ReducerOption
 
 class GradientReducer : private ReducerGroup::Reducer {
  public:
+  // Others (SyncBatchNorm) may reduce through the same queue in the middle of backward. Where a
+  // parameter may then be unused on one rank and used on another, its bucket would come before
+  // their reduction on one and after it on the other: all buckets go at the end of such a backward.
+  enum class QueueUse { Alone, Shared };
+
   // Collective. The communicator and the queue must outlive it; the module's hooks are removed with
   // it.
   GradientReducer(Communicator& communicator, std::shared_ptr<ReductionQueue> queue,
-                  std::vector<NamedTensor> parameters, const ReducerOptions& options);
+                  QueueUse queue_use, std::vector<NamedTensor> parameters,
+                  const ReducerOptions& options);
 
   // Never hangs: aborts the communicator when a backward began to reduce and did not end.
   ~GradientReducer() override;
@@ -93,12 +95,15 @@ class GradientReducer : private ReducerGroup::Reducer {
   // A forward runs whose backward will reduce; the order of forwards is the same on all ranks.
   // Throws UnreducedGradients when the last backward began to reduce and did not end, and
   // aborts the communicator with the same words, because the peers wait for the missing buckets;
-  // also where a parameter was moved or converted since, and has lost its hook.
+  // also as follow_parameters() does, which it begins with.
   void expect_backward();
+
+  // Before a forward whose backward only accumulates: gives new hooks to parameters that were
+  // loaded into since. Throws UnreducedGradients, and aborts, where one was moved or converted.
+  void follow_parameters();
 
   // False: hooks do nothing, gradients accumulate on this rank.
   void set_enabled(bool enabled) { enabled_ = enabled; }
-  bool enabled() const { return enabled_; }
 
   void clear_gradients(bool set_to_none);
 
@@ -124,7 +129,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   void on_gradient(std::size_t parameter, bool defined);
   void check_sum(std::size_t parameter);
   void note_sums();
-  void check_hooks();
+  std::uintptr_t hook(std::size_t parameter);
+  bool is_as_it_was(std::size_t parameter) const;
   void refuse_early_end() const;
   void refuse_second_derivatives() const;
   void forget_reduced();
@@ -136,6 +142,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   void settle_order();
 
   Communicator& communicator_;
+  const OwningProcess owner_;
   std::shared_ptr<ReductionQueue> queue_;
   std::shared_ptr<ReducerGroup> group_;
   const bool queue_is_shared_;
@@ -155,7 +162,9 @@ class GradientReducer : private ReducerGroup::Reducer {
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<std::uintptr_t> hook_keys_;
-  // What follows is protected by the group's mutex: hooks on several devices run at the same time.
+  // Hooks on several devices run at the same time: backward, and a reduction in its place, hold the
+  // group's mutex when they look at what follows. The rest comes from the thread that trains, while
+  // no backward is running.
   bool enabled_ = true;
   bool running_ = false;
   bool had_backward_ = false;    // In the reduction that is running.

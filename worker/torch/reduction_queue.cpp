@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "worker/owning_process.h"
 #include "worker/torch/shared_by_communicator.h"
 #include "worker/torch/tensor_collectives.h"
 
@@ -41,6 +42,12 @@ class ThreadQueue : public ReductionQueue {
       : communicator_(communicator), thread_([this] { serve(); }) {}
 
   ~ThreadQueue() override {
+    if (!owner_.is_this()) {
+      leave_to_parent(thread_);
+      leave_to_parent(submitted_);
+      leave_to_parent(finished_);
+      return;
+    }
     bool busy = false;
     {
       const std::lock_guard lock(mutex_);
@@ -133,7 +140,7 @@ class ThreadQueue : public ReductionQueue {
   }
 
   Communicator& communicator_;
-  mutable std::mutex mutex_;  // Protects all below but thread_.
+  mutable std::mutex mutex_;  // Protects all below but owner_ and thread_.
   std::condition_variable submitted_;
   std::condition_variable finished_;
   std::deque<Job> jobs_;
@@ -141,6 +148,7 @@ class ThreadQueue : public ReductionQueue {
   std::exception_ptr error_;
   std::chrono::nanoseconds exposed_{0};
   bool stopping_ = false;
+  const OwningProcess owner_;
   std::thread thread_;
 };
 
@@ -155,6 +163,7 @@ class StreamQueue : public ReductionQueue {
         reduced_(device.type()) {}
 
   ~StreamQueue() override {
+    if (!owner_.is_this()) return;
     if (!idle()) communicator_.abort("a rank stopped training while gradients were being reduced");
   }
 
@@ -204,6 +213,7 @@ class StreamQueue : public ReductionQueue {
   }
 
   Communicator& communicator_;
+  const OwningProcess owner_;
   c10::Device device_;
   c10::impl::VirtualGuardImpl guard_;
   c10::Stream stream_;

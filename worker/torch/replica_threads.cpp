@@ -14,6 +14,12 @@ ReplicaThreads::ReplicaThreads(std::size_t threads, int intra_op_threads) {
 }
 
 ReplicaThreads::~ReplicaThreads() {
+  if (!owner_.is_this()) {
+    for (std::thread& thread : threads_) leave_to_parent(thread);
+    leave_to_parent(started_);
+    leave_to_parent(finished_);
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "worker/owning_process.h"
 #include "worker/torch/replica_meeting.h"
 
 namespace ddprun::worker {
@@ -37,7 +38,7 @@ class ReplicaThreads {
   void rethrow_first() const;
 
   const std::shared_ptr<ReplicaMeeting> meeting_ = std::make_shared<ReplicaMeeting>();
-  std::mutex mutex_;  // Protects all below but threads_.
+  std::mutex mutex_;  // Protects all below but owner_ and threads_.
   std::condition_variable started_;
   std::condition_variable finished_;
   std::function<void(std::size_t)> body_;
@@ -46,6 +47,7 @@ class ReplicaThreads {
   std::size_t call_ = 0;     // Its number.
   std::vector<std::exception_ptr> errors_;
   bool stopping_ = false;
+  const OwningProcess owner_;
   std::vector<std::thread> threads_;
 };
 

@@ -204,6 +204,15 @@ at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor&
                                       static_cast<std::int64_t>(parties));
 }
 
+// What Cloneable does for a module within another one: the part of the base class is assigned.
+std::shared_ptr<torch::nn::Module> SyncBatchNorm2dImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const auto base = std::dynamic_pointer_cast<BatchNorm2dImpl>(BatchNorm2dImpl::clone(device));
+  auto copy = std::make_shared<SyncBatchNorm2dImpl>(options, group_);
+  static_cast<BatchNorm2dImpl&>(*copy) = *base;
+  return copy;
+}
+
 int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group) {
   int found = 0;
   for (const auto& module : model.modules()) {

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "worker/communicator.h"
@@ -58,6 +59,10 @@ class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
   bool is_synchronized() const { return !group_.is_alone(); }
 
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
+
+  // With the same group. BatchNorm2dImpl's own would make a BatchNorm2d.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
 
  private:
   BatchNormGroup group_;

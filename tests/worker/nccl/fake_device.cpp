@@ -27,6 +27,12 @@ ncclResult_t nccl_state() {
   return ncclInProgress;
 }
 
+cudaError_t answer_of(const char* function) {
+  const char* const failing = device->failing;
+  return failing != nullptr && std::strcmp(failing, function) == 0 ? cudaErrorIllegalAddress
+                                                                   : cudaSuccess;
+}
+
 ncclResult_t queue_work(const char* name) {
   const std::lock_guard lock(device->mutex);
   device->called.emplace_back(name);
@@ -41,7 +47,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = device->devices;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return answer_of("cudaSetDevice"); }
 cudaError_t cudaDeviceSynchronize() {
   device->on_synchronize();
   return cudaSuccess;
@@ -52,12 +58,14 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const std::lock_guard lock(device->mutex);
+  if (answer_of("cudaEventCreate") != cudaSuccess) return cudaErrorIllegalAddress;
   *event = reinterpret_cast<cudaEvent_t>(&device->handles.emplace_back());
   device->events[*event] = cudaErrorNotReady;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   const std::lock_guard lock(device->mutex);
+  if (answer_of("cudaEventRecord") != cudaSuccess) return cudaErrorIllegalAddress;
   device->events.at(event) = cudaErrorNotReady;
   device->recorded.push_back(event);
   return cudaSuccess;
@@ -82,7 +90,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = device->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
+  return answer_of("cudaStreamIsCapturing");
 }
 cudaError_t cudaStreamQuery(cudaStream_t) {
   if (device->stream_looks <= 0) return device->stream_result;
@@ -103,7 +111,7 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t) {
   std::memcpy(to, from, bytes);
-  return cudaSuccess;
+  return answer_of("cudaMemcpyAsync");
 }
 cudaError_t cudaFree(void* data) {
   device->on_free();

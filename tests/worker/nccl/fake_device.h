@@ -64,6 +64,8 @@ struct FakeDevice {
   std::function<void()> on_synchronize = [] {};
   int devices = 1;
   bool full = false;  // Of its memory nothing is left.
+  // A function of CUDA that answers with an error, as all do after a kernel has failed.
+  std::atomic<const char*> failing{nullptr};
 
   void end_work() {  // All that was queued is done.
     const std::lock_guard lock(mutex);

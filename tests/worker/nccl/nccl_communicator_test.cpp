@@ -2,6 +2,8 @@
 #include "worker/nccl/nccl_communicator.h"
 
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -302,6 +304,89 @@ TEST_CASE("a peer that says nothing of an abort holds it up for a second at most
   NcclCommunicator communicator(with_peer(peer), {});
   communicator.abort("enough");
   CHECK(aborted.wait());
+}
+
+TEST_CASE("an error that CUDA has from before ends a call on all ranks", "[worker][cuda]") {
+  // The others have made the call, and would wait for this rank's until their time is up.
+  for (const char* const function :
+       {"cudaSetDevice", "cudaStreamIsCapturing", "cudaEventCreate", "cudaEventRecord"}) {
+    Lone job;
+    job.communicator();
+    job.fake.failing = function;
+    const std::string expected =
+        "rank 0: all_reduce(count=4, float32, sum), call 1 failed: " + std::string(function) +
+        ": an illegal memory access was encountered";
+    CHECK(job.all_reduce() ==
+          "all_reduce(count=4, float32, sum), call 1 failed on rank 0: " + expected);
+    CHECK(job.communicator().aborted() == expected);
+    job.fake.failing = nullptr;
+  }
+}
+
+TEST_CASE("an error that CUDA has from before ends a replay, and what the host gathers",
+          "[worker][cuda]") {
+  for (const char* const function : {"cudaSetDevice", "cudaEventRecord"}) {
+    Lone job;
+    job.fake.capturing = true;
+    REQUIRE(job.all_reduce().empty());
+    job.fake.capturing = false;
+    job.fake.failing = function;
+    CHECK(contains(error_of([&] { job.communicator().replayed(nullptr); }), function));
+    CHECK(contains(job.communicator().aborted().value_or("nobody"), function));
+    job.fake.failing = nullptr;
+  }
+  Lone job;
+  job.communicator();
+  job.fake.failing = "cudaMemcpyAsync";
+  int own = 1, all = 0;
+  CHECK(contains(
+      error_of([&] { job.communicator().all_gather_on_host(&own, &all, sizeof own, nullptr); }),
+      "cudaMemcpyAsync: an illegal memory access"));
+  CHECK(contains(job.communicator().aborted().value_or("nobody"),
+                 "rank 0: all_gather_on_host of 4 bytes failed: cudaMemcpyAsync: "));
+  job.fake.failing = nullptr;
+}
+
+TEST_CASE("where what the host gathers finds no memory, no error says that others can be made",
+          "[worker][cuda]") {
+  Lone job;
+  job.communicator();
+  job.fake.full = true;
+  int own = 1, all = 0;
+  bool usable = false;
+  const std::string error = error_of([&] {
+    try {
+      job.communicator().all_gather_on_host(&own, &all, sizeof own, nullptr);
+    } catch (const OutOfMemory&) {
+      usable = true;
+      throw;
+    }
+  });
+  INFO(error);
+  CHECK(!error.empty());
+  CHECK_FALSE(usable);
+  CHECK(contains(job.communicator().aborted().value_or("nobody"),
+                 "rank 0: all_gather_on_host of 4 bytes failed: "));
+  job.fake.full = false;
+}
+
+TEST_CASE("a forked child leaves its parent's NCCL alone", "[worker][cuda]") {
+  Lone job;
+  REQUIRE(job.all_reduce().empty());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool touched = false;
+    job.fake.on_abort = job.fake.on_free = job.fake.on_synchronize = [&] { touched = true; };
+    // Or it might wait for a thread that only its parent has.
+    ::alarm(static_cast<unsigned>(patience(20s).count() / 1000));
+    job.made.reset();
+    ::_exit(touched ? 1 : 0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(job.all_reduce().empty());
+  CHECK_FALSE(job.communicator().aborted());
 }
 
 TEST_CASE("an average is NCCL's own, in one call on the stream that was given", "[worker][cuda]") {

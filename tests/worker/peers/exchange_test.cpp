@@ -1,15 +1,20 @@
 // Which keys of a store ranks read that look for each other.
 #include "worker/peers/exchange.h"
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rendezvous/hosted_store.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"
+#include "worker/cpu/cpu_communicator.h"
 #include "worker/worker_env.h"
 
 using namespace ddprun::worker;
@@ -30,6 +35,32 @@ WorkerEnv rank_of_two(int rank, int term, std::uint16_t port) {
   env.master_port = port;
   env.use_agent_store = true;  // The test hosts it.
   return env;
+}
+
+// Rank `job_rank` of a job of four, in its half, which has the even or the odd ones.
+WorkerEnv in_half(int job_rank, std::uint16_t port) {
+  WorkerEnv env = rank_of_two(job_rank / 2, 0, port);
+  env.job_rank = job_rank;
+  env.job_world_size = 4;
+  return env;
+}
+
+CommunicatorOptions named(const std::string& group) {
+  CommunicatorOptions options;
+  options.connect_timeout = patience(20s);
+  options.group = group;
+  return options;
+}
+
+std::string half_name(int job_rank) { return job_rank % 2 == 0 ? "even" : "odd"; }
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CommunicatorError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace
@@ -57,4 +88,110 @@ TEST_CASE("16.1: what was written in an older term is not read in a later one",
   auto met = std::async(std::launch::async, [&] { return first->all_gather("a", deadline); });
   CHECK(second->all_gather("b", deadline) == Texts{"a", "b"});
   CHECK(met.get() == Texts{"a", "b"});
+}
+
+TEST_CASE("two groups of a job sum over their own ranks, whoever of them comes first",
+          "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  std::array<std::unique_ptr<AddressExchange>, 4> exchanges;
+  // Rank 0 of the one and rank 1 of the other are there before the rest, which is when they took
+  // each other for their peers.
+  for (const int job_rank : {0, 3, 1, 2}) {
+    exchanges.at(static_cast<std::size_t>(job_rank)) =
+        make_store_exchange(in_half(job_rank, store.port()), named(half_name(job_rank)));
+  }
+  std::array<float, 4> sums{1, 10, 100, 1000};
+  std::array<std::string, 4> errors;
+  std::vector<std::thread> ranks;
+  for (std::size_t job_rank = 0; job_rank < 4; ++job_rank) {
+    ranks.emplace_back([&, job_rank] {
+      errors[job_rank] = error_of([&] {
+        CpuCommunicatorOptions options;
+        options.common = named(half_name(static_cast<int>(job_rank)));
+        const auto comm = connect_cpu_communicator(static_cast<int>(job_rank / 2), 2, 0,
+                                                   *exchanges[job_rank], options);
+        comm->all_reduce(&sums[job_rank], 1, DataType::Float32, ReduceOp::Sum);
+        comm->barrier();
+      });
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(errors == std::array<std::string, 4>{});
+  CHECK(sums == std::array<float, 4>{101, 1010, 101, 1010});
+}
+
+TEST_CASE("some of a job's ranks need a name of their own", "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  const auto make = [&](const WorkerEnv& env, const std::string& group) {
+    return error_of([&] { make_cpu_communicator(env, named(group)); });
+  };
+  const WorkerEnv env = in_half(1, store.port());
+  CHECK(make(env, "") ==
+        "rank 0 of 2 is rank 1 of 4 in its job: a communicator of some of a job's ranks needs a "
+        "name that no other group of them has (CommunicatorOptions::group); where its run_id, or a "
+        "store of its own, keeps it apart, reset() job_rank and job_world_size instead");
+  for (const std::string& name : {std::string("a b"), std::string("a/b"), std::string(65, 'a')}) {
+    CHECK(contains(make(env, name), "cannot be the name of a group of ranks"));
+  }
+  WorkerEnv unmet = env;
+  unmet.local_world_size_known = false;
+  CHECK(contains(make(unmet, "odd"), "change rank and world size of what meet_workers() returns"));
+
+  const auto first = make_store_exchange(in_half(0, store.port()), named("halves"));
+  CHECK(make(env, "halves") ==
+        "rank 1 of the job cannot be rank 0 of the group \"halves\": rank 0 of the job is; give "
+        "each group of ranks a name of its own (CommunicatorOptions::group)");
+}
+
+TEST_CASE("worlds that their run_id keeps apart need no name once they are no job's",
+          "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  std::array<std::string, 4> errors;
+  std::array<float, 4> sums{1, 10, 100, 1000};
+  std::vector<std::thread> ranks;
+  for (const int job_rank : {0, 1, 2, 3}) {
+    ranks.emplace_back([&, job_rank] {
+      const auto i = static_cast<std::size_t>(job_rank);
+      errors[i] = error_of([&] {
+        WorkerEnv env = in_half(job_rank, store.port());
+        env.run_id = half_name(job_rank);
+        env.job_rank.reset();
+        env.job_world_size.reset();
+        const auto comm = make_cpu_communicator(env, named(""));
+        comm->all_reduce(&sums[i], 1, DataType::Float32, ReduceOp::Sum);
+        comm->barrier();
+      });
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(errors == std::array<std::string, 4>{});
+  CHECK(sums == std::array<float, 4>{101, 1010, 101, 1010});
+}
+
+TEST_CASE("a world of one needs no name in any job", "[worker][exchange]") {
+  WorkerEnv env = in_half(3, 1);
+  env.rank = 0;
+  env.world_size = 1;
+  CHECK(error_of([&] { check_group(env, {}); }).empty());
+}
+
+TEST_CASE("ranks of one group that were told different sizes are told so", "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  WorkerEnv other = in_half(2, store.port());
+  other.world_size = 3;
+  const auto second = make_store_exchange(other, named("even"));
+  // It gives its address, and waits for a third one.
+  auto waits = std::async(std::launch::async, [&] {
+    CpuCommunicatorOptions options;
+    options.common = named("even");
+    options.common.connect_timeout = patience(1s);
+    return error_of([&] { connect_cpu_communicator(1, 3, 0, *second, options); });
+  });
+  const std::string error =
+      error_of([&] { make_cpu_communicator(in_half(0, store.port()), named("even")); });
+  INFO(error);
+  CHECK(contains(error,
+                 "rank 0 is one of 2 in the group \"even\", and rank 1 is one of 3 in the group "
+                 "\"even\": all ranks of a communicator must give the same world size and group"));
+  CHECK(contains(waits.get(), "in the group \"even\" could not meet the others"));
 }

@@ -251,12 +251,12 @@ TEST_CASE("a parameter that was converted or unfrozen after its module was wrapp
 
   CHECK(train_after([](NormedImpl& net) {
           net.last->to(torch::kDouble);
-          net.last->to(torch::kFloat);
         }).find("parameter 'last.weight' was moved or converted") != std::string::npos);
   CHECK(train_after([](NormedImpl& net) {
           net.first->bias.set_requires_grad(true);
         }).find("parameter 'first.bias' requires a gradient") != std::string::npos);
   CHECK(train_after([](NormedImpl& net) {
+          net.last->to(torch::kDouble);
           net.to(torch::kFloat);
           net.last->bias.set_requires_grad(false);
           net.last->bias.set_requires_grad(true);
@@ -316,6 +316,95 @@ TEST_CASE("a backward within backward is refused where its end would be taken fo
   for (const auto& message : {train(true, false, true), train(false, true, false)}) {
     CHECK(message.find("a backward within backward (checkpointing) ended before") !=
           std::string::npos);
+  }
+}
+
+// Its checkpointed part twice, with the same parameters.
+struct CheckpointedTwiceImpl : NormedImpl {
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor marker = torch::ones({1}).requires_grad_();
+    const at::Tensor hidden = first(x).relu();
+    NormedImpl* const net = this;
+    return (Checkpoint::apply(hidden, marker, net) + Checkpoint::apply(hidden * 2, marker, net))
+        .pow(2)
+        .mean();
+  }
+};
+
+std::shared_ptr<CheckpointedTwiceImpl> checkpointed_twice() {
+  const auto net = seeded(1, [] { return std::make_shared<CheckpointedTwiceImpl>(); });
+  for (at::Tensor& parameter : net->norm->parameters()) parameter.requires_grad_(false);
+  return net;
+}
+
+TEST_CASE("checkpointed parts that share a parameter are reduced after a backward in no_sync",
+          "[worker][ddp]") {
+  const auto alone = checkpointed_twice();
+  for (const int rank : {0, 1}) (alone->forward(input(rank)) / 2).backward();
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    const auto net = checkpointed_twice();
+    DistributedDataParallel<CheckpointedTwiceImpl> ddp(net, communicator, tiny());
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      const at::Tensor loss = ddp.forward(input(communicator.rank()));
+      {
+        const auto guard = ddp.no_sync();
+        loss.backward();
+      }
+      ddp.reduce_without_backward();
+      RANK_CHECK(at::allclose(net->first->weight.grad(), alone->first->weight.grad()));
+      RANK_CHECK(at::allclose(net->last->weight.grad(), alone->last->weight.grad()));
+    }
+  });
+
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    DistributedDataParallel<CheckpointedTwiceImpl> ddp(checkpointed_twice(), communicator, tiny());
+    ddp.forward(input(communicator.rank())).backward();
+  });
+  CHECK((message_of<UnreducedGradients>(errors[0]) + message_of<UnreducedGradients>(errors[1]))
+            .find("within no_sync() and call reduce_without_backward() after") !=
+        std::string::npos);
+}
+
+struct MaskedImpl : torch::nn::Module {
+  explicit MaskedImpl(const at::Tensor& state) {
+    linear = register_module("linear", Linear(4, 2));
+    mask = register_buffer("mask", state);
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear(at::mm(mask, x)).pow(2).mean(); }
+  Linear linear{nullptr};
+  at::Tensor mask;
+};
+TORCH_MODULE(Masked);
+
+TEST_CASE("sparse buffers are left alone, and refused where they would have to be sent",
+          "[worker][ddp][buffers]") {
+  for (const bool by_rows : {false, true}) {
+    const auto make = [&] {
+      const at::Tensor eye = torch::eye(8);
+      return seeded(1, [&] { return Masked(by_rows ? eye.to_sparse_csr() : eye.to_sparse()); });
+    };
+    Masked alone = make();
+    for (const int rank : {0, 1}) (alone->forward(input(rank)) / 2).backward();
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      Masked net = make();
+      DataParallelOptions options = tiny();
+      options.broadcast_buffers = options.init_sync = false;
+      DistributedDataParallel ddp(net, communicator, options);
+      ddp.forward(input(communicator.rank())).backward();
+      ddp.synchronize_buffers();
+      RANK_CHECK(at::allclose(net->linear->weight.grad(), alone->linear->weight.grad()));
+    });
+
+    const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+      DistributedDataParallel ddp(make(), communicator, tiny());
+    });
+    for (const auto& error : errors) {
+      CHECK(message_of<std::invalid_argument>(error).find(
+                by_rows ? "buffer 'mask' has the layout SparseCsr, and only dense tensors"
+                        : "buffer 'mask' has the layout Sparse, and only dense tensors") !=
+            std::string::npos);
+    }
   }
 }
 

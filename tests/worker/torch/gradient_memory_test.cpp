@@ -27,6 +27,7 @@ class NotingLinear : public torch::autograd::Function<NotingLinear> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     at::Tensor gradient = gradient_memory(saved[1]);
+    if (gradient.strides() != saved[1].strides()) throw std::runtime_error("another layout");
     places.push_back(gradient.data_ptr());
     if (backward_fails) throw std::runtime_error("told to fail");
     at::mm_out(gradient, gradients[0].t(), saved[0]);
@@ -99,6 +100,20 @@ TEST_CASE("the gradient is computed where it is reduced, in every step", "[worke
       RANK_CHECK(net->gradient().data_ptr() == places.front());
       RANK_CHECK(at::allclose(net->gradient(), expected));
     }
+  });
+}
+
+TEST_CASE("a weight that has got other strides has its gradient computed with them, elsewhere",
+          "[worker][ddp]") {
+  const at::Tensor expected = expected_gradient();
+  with_two_ranks(1, [&](Net& net, auto& ddp, const at::Tensor& x) {
+    loss(ddp.forward(x)).backward();
+    net->weight.set_data(net->weight.detach().t().contiguous().t());
+    ddp.zero_grad();
+    loss(ddp.forward(x)).backward();
+    RANK_CHECK(places.back() != places.front());
+    RANK_CHECK(net->gradient().data_ptr() == places.front());
+    RANK_CHECK(at::allclose(net->gradient(), expected));
   });
 }
 

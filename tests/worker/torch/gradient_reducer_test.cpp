@@ -261,6 +261,42 @@ TEST_CASE("a gradient that autograd has negated lazily keeps its sign", "[worker
   });
 }
 
+struct RotationImpl : torch::nn::Module {
+  explicit RotationImpl(torch::Dtype type) {
+    weight = register_parameter("weight", torch::randn({3, 3}, type));
+    shift = register_parameter("shift", torch::randn({3}, type));
+  }
+  // The gradient of what was conjugated is a view that autograd conjugates lazily.
+  at::Tensor forward(const at::Tensor& x) {
+    return (x.mm(weight) + shift.conj()).abs().pow(2).mean();
+  }
+  at::Tensor weight, shift;
+};
+TORCH_MODULE(Rotation);
+
+TEST_CASE("complex parameters are averaged as their parts are", "[worker][ddp]") {
+  for (const torch::Dtype type : {torch::kComplexFloat, torch::kComplexDouble}) {
+    const auto make = [&] { return seeded(5, [&] { return Rotation(type); }); };
+    const auto input = [&](int rank) {
+      return seeded(static_cast<std::uint64_t>(10 + rank), [&] {
+        return torch::randn({4, 3}, type);
+      });
+    };
+    Rotation alone = make();
+    for (const int rank : {0, 1}) (alone->forward(input(rank)) / 2).backward();
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      Rotation net = make();
+      if (communicator.rank() == 1) net->weight.data().zero_();
+      DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        ddp.forward(input(communicator.rank())).backward();
+        RANK_CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
+      }
+    });
+  }
+}
+
 TEST_CASE("a backward with create_graph is refused, as its derivatives would be lost",
           "[worker][ddp]") {
   const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {

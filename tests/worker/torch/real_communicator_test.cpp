@@ -1,6 +1,8 @@
 // DistributedDataParallel over the CPU communicator itself: shared memory, TCP, and both.
+#include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/optim/sgd.h>
+#include <unistd.h>
 
 #include <mutex>
 
@@ -108,6 +110,58 @@ TEST_CASE("16.5: a backward whose step is lost is given up at the next gradient"
     RANK_CHECK(communicator.aborted() == "the attempt is over");
   });
   for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("a forked child that destroys its copies leaves training to its parent",
+          "[worker][ddp][communicator]") {
+  at::set_num_threads(1);
+  auto communicator = make_cpu_communicator(WorkerEnv{});
+  Sequential net = small_net();
+  DataParallelOptions options;
+  options.reduce_world_of_one = true;
+  auto ddp = std::make_unique<DistributedDataParallel<torch::nn::SequentialImpl>>(
+      net, *communicator, options);
+  ddp->forward(batch(0)).sum().backward();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Or it would wait for threads that only its parent has.
+    ::alarm(static_cast<unsigned>(testing::patience(std::chrono::seconds(20)).count() / 1000));
+    ddp.reset();
+    communicator.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ddp->zero_grad();
+  ddp->forward(batch(0)).sum().backward();
+  CHECK(net->parameters().front().grad().defined());
+}
+
+TEST_CASE("a wrapper that a child forked in backward destroys does not wait for its parent's lock",
+          "[worker][ddp][communicator]") {
+  at::set_num_threads(1);
+  auto communicator = make_cpu_communicator(WorkerEnv{});
+  Sequential net = small_net();
+  std::unique_ptr<DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
+  int status = -1;
+  DataParallelOptions options;
+  options.reduce_world_of_one = true;
+  // Called while the wrappers' turns are locked.
+  options.complete_gradient = [&](std::size_t, const at::Tensor&) {
+    if (status == 0) return;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(static_cast<unsigned>(testing::patience(std::chrono::seconds(20)).count() / 1000));
+      ddp.reset();
+      ::_exit(0);
+    }
+    ::waitpid(child, &status, 0);
+  };
+  ddp = std::make_unique<DistributedDataParallel<torch::nn::SequentialImpl>>(net, *communicator,
+                                                                             options);
+  ddp->forward(batch(0)).sum().backward();
+  CHECK(status == 0);
 }
 
 }  // namespace

@@ -376,6 +376,31 @@ TEST_CASE("ranks that use different branches keep one order of buckets and stati
   });
 }
 
+TEST_CASE("a clone of a Sequential with SyncBatchNorm normalises as the original",
+          "[worker][sync_bn]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(), 2};
+    torch::nn::Sequential net(seeded(3, [] { return torch::nn::Conv2d(4, 4, 1); }),
+                              SyncBatchNorm2d(BatchNorm2dOptions(4), group));
+    const at::Tensor x = images().narrow(0, 3 * communicator.rank(), 3);
+    net->forward(x);
+    auto clone = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone());
+    RANK_CHECK(clone->ptr(1)->as<SyncBatchNorm2dImpl>()->is_synchronized());
+    RANK_CHECK(at::equal(clone->forward(x), net->forward(x)));
+    const auto buffers = net->named_buffers(), cloned = clone->named_buffers();
+    for (const auto& item : buffers) {
+      RANK_CHECK(at::equal(cloned[item.key()], item.value()));
+      RANK_CHECK(cloned[item.key()].data_ptr() != item.value().data_ptr());
+    }
+
+    clone->eval();
+    clone->forward(x).sum().backward();  // Of memory of its own.
+    RANK_CHECK(!net->parameters().back().grad().defined());
+    clone = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(clone->clone());
+    RANK_CHECK(!clone->ptr(1)->is_training());
+  });
+}
+
 TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
           "[worker][sync_bn]") {
   SyncBatchNorm2d synced(BatchNorm2dOptions(4), BatchNormGroup{nullptr, 0, 2});
