@@ -2,10 +2,13 @@
 #include "trainer/run_train.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <iostream>
+#include <stdexcept>
 
 #include "trainer/data/data_file.h"
 #include "trainer/device/device.h"
@@ -15,6 +18,7 @@
 #include "trainer/open_dataset.h"
 #include "trainer/options/read_command_line.h"
 #include "trainer/recovery.h"
+#include "trainer/report/append.h"
 #include "trainer/train_loop.h"
 #include "trainer/version.h"
 #include "trainer/warm_up.h"
@@ -69,13 +73,20 @@ void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
             << std::endl;
 }
 
+// Not by std::cout, which goes on where a full disk took no more: a program reads this, and must
+// hear that it is not all.
 void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& env) {
   const auto dataset = open_given(options, /*train=*/true);
+  std::string text;
   for (const std::int64_t index :
        sample_order(dataset->size(), env, options.seed, *options.print_sample_order)) {
-    std::cout << index << '\n';
+    text += std::to_string(index) + '\n';
   }
-  std::cout << std::flush;
+  const Appended done = append(STDOUT_FILENO, text);
+  if (done.error == 0) return;
+  throw std::runtime_error(
+      fmt::format("--print-sample-order: cannot write to stdout ({}): {} of {} bytes are missing",
+                  std::strerror(done.error), text.size() - done.bytes, text.size()));
 }
 
 // Without the stack that LibTorch adds.

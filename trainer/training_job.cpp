@@ -225,8 +225,8 @@ void TrainingJob::take_back_ruined(std::int64_t bad_step) {
   drop_snapshots();
   // A loss that came later was computed with weights that a good loss has been computed from.
   if (!writer || !folder || last_saved.step != bad_step - 1) return;
+  let_write_end();  // Which may have failed after the file was there.
   try {
-    writer->finish();
     const auto aside = folder->take_back(last_saved);
     const auto left = folder->list();
     reporter->warning(
@@ -236,9 +236,8 @@ void TrainingJob::take_back_ruined(std::int64_t bad_step) {
                                  : "the next start goes on from " + left.back().file_name()));
   } catch (const std::exception& error) {  // Nothing may hide why training ended.
     reporter->warning(
-        fmt::format("the checkpoint of step {}, whose weights give no finite loss, "
-                    "was not renamed: {}",
-                    last_saved.step, error.what()));
+        fmt::format("the checkpoint of step {} gives no finite loss: could not put {} in order: {}",
+                    last_saved.step, options.checkpoint_dir.string(), error.what()));
   }
 }
 

@@ -124,6 +124,22 @@ TEST_CASE("a disk that fails hides neither that weights are ruined nor why train
   }
 }
 
+TEST_CASE("a ruined checkpoint whose write failed after its renaming is taken back",
+          "[trainer][lost]") {
+  SavingJob saving;
+  TrainingJob& job = saving.job;
+  saving.step();
+  std::filesystem::create_directory(saving.folder / "checkpoints/manifest.json.partial");
+  job.save_checkpoint();
+  REQUIRE_FALSE(job.writer->settle());
+  REQUIRE(job.folder->list().size() == 1);
+  const auto path = job.folder->path_of(job.folder->list().front());
+
+  job.take_back_ruined(/*bad_step=*/2);
+  CHECK(job.folder->list().empty());
+  CHECK(std::filesystem::exists(path.string() + ".corrupt"));
+}
+
 TEST_CASE("the look for a batch that fits calls no peer", "[trainer][lost]") {
   for (const std::size_t replicas : {1, 2}) {
     INFO(replicas << " replicas");

@@ -91,6 +91,17 @@ TEST_CASE("the sample order is that of Python's DistributedSampler", "[trainer][
   CHECK(content_of(folder / "out") == content_of(folder / "expected"));
 }
 
+TEST_CASE("a sample order that a full disk cuts off is an error", "[trainer][program]") {
+  const ScratchFolder folder;
+  const std::string arguments = quick_run(folder, "--print-sample-order 0");
+  const int code =
+      run_command("('" DDPRUN_TRAIN "' " + arguments + " > /dev/full)", folder / "out");
+  const std::string out = content_of(folder / "out");
+  INFO(out);
+  CHECK(code == 1);
+  CHECK(contains(out, "--print-sample-order: cannot write to stdout (No space left on device)"));
+}
+
 TEST_CASE("weights that we save load in Python with strict=True", "[trainer][program][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;

@@ -232,6 +232,7 @@ fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
 }
 
 fs::path CheckpointFolder::take_back(const CheckpointName& name) {
+  if (!lock_) throw_taken();  // What lies there may be another's.
   const fs::path aside = set_aside(name);
   write_manifest();
   const std::vector<CheckpointName> left = list();

@@ -4,11 +4,13 @@
 #include "trainer/checkpoint/folder_claim.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <random>
+#include <cstdint>
+#include <exception>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -35,8 +37,9 @@ std::optional<ClaimFile> make_claim(const std::filesystem::path& path) {
 }
 
 std::string name_of_nobody_else(const std::filesystem::path& path) {
-  std::random_device random;
-  return path.string() + "." + std::to_string(random()) + "." + std::to_string(random());
+  std::uint64_t number = 0;  // The kernel's, which several hosts and containers do not share.
+  [[maybe_unused]] const auto got = ::getrandom(&number, sizeof number, 0);
+  return path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(number);
 }
 
 }  // namespace
@@ -54,10 +57,11 @@ std::optional<ClaimFile> ClaimFile::at(const std::filesystem::path& path) {
 bool remove_claim(const std::filesystem::path& path, const ClaimFile& file) {
   const std::string aside = name_of_nobody_else(path);
   if (::rename(path.c_str(), aside.c_str()) != 0) return errno == ENOENT;
-  if (ClaimFile::at(aside) != file && ::link(aside.c_str(), path.c_str()) != 0 && errno != EEXIST) {
-    return ::rename(aside.c_str(), path.c_str()) == 0;  // Where there are no links.
-  }
-  return ::unlink(aside.c_str()) == 0;
+  if (ClaimFile::at(aside) == file) return ::unlink(aside.c_str()) == 0;
+  // Another one's, which goes back, but not over one that has come since.
+  if (::link(aside.c_str(), path.c_str()) == 0) return ::unlink(aside.c_str()) == 0;
+  if (errno == EEXIST) return ::unlink(aside.c_str()) == 0;
+  return ::rename(aside.c_str(), path.c_str()) == 0;  // Where there are no links.
 }
 
 bool ClaimWatch::is_dead(const std::optional<ClaimFile>& found, Time now) {
@@ -84,7 +88,10 @@ FolderClaim::FolderClaim(const std::filesystem::path& folder, std::chrono::milli
 }
 
 FolderClaim::~FolderClaim() {
-  if (own_ && ClaimFile::at(path_) == own_) remove_claim(path_, *own_);
+  try {
+    if (own_ && ClaimFile::at(path_) == own_) remove_claim(path_, *own_);
+  } catch (const std::exception&) {  // No memory for a name: it stays, as that of a dead process.
+  }
 }
 
 }  // namespace ddprun::trainer

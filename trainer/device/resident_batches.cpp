@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "trainer/data/divide_up.h"
 #include "trainer/data/normalize.h"
 #include "trainer/kernels/device/on_device.h"
 
@@ -49,7 +50,7 @@ ResidentBatches::ResidentBatches(const ResidentSet& set, std::vector<std::int64_
       samples_(upload(resident_samples(set.dataset(), options, indices_), set.device())) {}
 
 std::int64_t ResidentBatches::batches() const {
-  return (std::ssize(indices_) + batch_size_ - 1) / batch_size_;
+  return divide_up(std::ssize(indices_), batch_size_);
 }
 
 std::optional<Batch> ResidentBatches::next() {

@@ -74,8 +74,11 @@ class ConfigFile : public CLI::ConfigTOML {
       }
     }
     refuse_second_names(found);
-    // Weights below a new last layer are where a training begins, and nothing to evaluate.
-    const bool begins_training = given("evaluate") && sets(found, "new-head");
+    // Where there is a folder with what was trained, or a new last layer above them, weights are
+    // where a training begins, and nothing to evaluate.
+    const bool begins_training =
+        given("evaluate") &&
+        (sets(found, "new-head") || sets(found, "checkpoint-dir") || given("checkpoint-dir"));
     std::erase_if(found, [&](const CLI::ConfigItem& item) {
       return gives_way(item) || (begins_training && item.name == "weights");
     });
@@ -110,10 +113,10 @@ class ConfigFile : public CLI::ConfigTOML {
     }
   }
 
-  // A flag, in the file.
-  static bool sets(const std::vector<CLI::ConfigItem>& found, std::string_view flag) {
+  // In the file; a flag that is false is not set.
+  static bool sets(const std::vector<CLI::ConfigItem>& found, std::string_view name) {
     return std::any_of(found.begin(), found.end(), [&](const CLI::ConfigItem& item) {
-      return item.name == flag && (item.inputs.empty() || item.inputs.front() != "false");
+      return item.name == name && (item.inputs.empty() || item.inputs.front() != "false");
     });
   }
 

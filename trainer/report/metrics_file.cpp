@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <stdexcept>
 #include <utility>
 
@@ -25,7 +26,13 @@ MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
   within_line_ = plot::ends_within_line(path_);
 }
 
-MetricsFile::~MetricsFile() { ::close(fd_); }
+MetricsFile::~MetricsFile() {
+  ::close(fd_);
+  if (missing_ == 0) return;
+  std::cerr << fmt::format(
+      "train: warning: --metrics: lines that are missing at the end of {}: {}\n", path_.string(),
+      missing_);
+}
 
 std::string MetricsFile::add(const std::string& line) {
   const std::string text = (within_line_ ? "\n" : "") + line + '\n';

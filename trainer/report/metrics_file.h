@@ -13,7 +13,7 @@ class MetricsFile {
  public:
   // Adds to the file that is there. Throws std::runtime_error when it cannot be opened.
   explicit MetricsFile(std::filesystem::path path);
-  ~MetricsFile();
+  ~MetricsFile();  // Lines that are still missing are told of on stderr.
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 

@@ -162,7 +162,7 @@ void Reporter::end(const std::string& name, const MetricsFields& fields) {
   warn_of_tensorboard();
 }
 
-// Once is enough of what goes wrong: it may go wrong after each epoch.
+// It may go wrong after each epoch, of which once is enough, and the end.
 void Reporter::write_page(When when) {
   const double began_s = now_s();
   if (options_.page.empty() || (when == When::Due && !page_schedule_.due(began_s))) return;
@@ -170,7 +170,7 @@ void Reporter::write_page(When when) {
     write_run_page(options_.page, options_.page_of);
     page_fails_ = false;
   } catch (const std::runtime_error& error) {
-    if (!std::exchange(page_fails_, true)) {
+    if (!std::exchange(page_fails_, true) || when == When::End) {
       warning(fmt::format("--report: {}{}", error.what(),
                           when == When::Due ? "; it is tried again after a later epoch" : ""));
     }

@@ -171,6 +171,7 @@ class Reporter {
   void show_row(const std::string& text, double drawn_at_s);
   void step_text(const std::string& text);
   void watch_for_a_stand();  // On a thread of its own.
+  // And these only where they warn.
   void warn_of_tensorboard();
   enum class When { Due, End };
   void write_page(When when);

@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <utility>
@@ -16,13 +18,6 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t unflushed_bytes_max = 4096;
-constexpr int reader_limit_ms = 10'000;
-
-// Whoever has the other end of a terminal may have made it one that does not wait.
-bool waits_for_reader(int fd) {
-  pollfd reader{fd, POLLOUT, 0};
-  return ::poll(&reader, 1, reader_limit_ms) > 0;
-}
 
 }  // namespace
 
@@ -77,16 +72,33 @@ bool SteadyOutput::tell_gap() {
 // How many bytes were not taken.
 std::size_t SteadyOutput::put(std::string_view text) {
   Appended done = append(fd_, text);
-  while (done.error == EAGAIN && waits_for_reader(fd_)) {
+  while (done.error == EAGAIN && waits_for_reader()) {
     const Appended more = append(fd_, text.substr(done.bytes));
     done = {done.bytes + more.bytes, more.error};
   }
   if (done.bytes > 0) line_start_ = text[done.bytes - 1] == '\n';
   if (done.error != 0) error_ = done.error;
+  if (done.error == 0) stalled_ = false;
   return text.size() - done.bytes;
 }
 
+// Whoever has the other end of a terminal may have made it one that does not wait.
+bool SteadyOutput::waits_for_reader() {
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  const auto end = steady_clock::now() + (stalled_ ? milliseconds(0) : reader_limit_);
+  pollfd reader{fd_, POLLOUT, 0};
+  int ready = 0;
+  do {
+    const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+    ready = ::poll(&reader, 1, static_cast<int>(std::max(left, milliseconds(0)).count()));
+  } while (ready < 0 && errno == EINTR);
+  stalled_ = ready <= 0;
+  return !stalled_;
+}
+
 SteadyConsole::SteadyConsole() : out_(STDOUT_FILENO), errors_(STDERR_FILENO) {
+  // No stream flushes it any more, and NCCL prints to it what it warns of.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::cout.flush();
   std::cout.rdbuf(&out_);
   std::cerr.rdbuf(&errors_);

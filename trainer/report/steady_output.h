@@ -4,6 +4,7 @@
 // of.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <streambuf>
@@ -12,10 +13,13 @@
 
 namespace ddprun::trainer {
 
-// What a stream writes with; any thread may use it.
+// What a stream writes with; any thread may use it. A reader that takes nothing for `reader_limit`
+// has stalled: what comes until it reads again is missing, without another wait.
 class SteadyOutput : public std::streambuf {
  public:
-  explicit SteadyOutput(int fd) : fd_(fd) {}  // Which stays the caller's.
+  // `fd` stays the caller's.
+  explicit SteadyOutput(int fd, std::chrono::milliseconds reader_limit = std::chrono::seconds(10))
+      : fd_(fd), reader_limit_(reader_limit) {}
 
   // Writes what is left. What is missing at the end, in words for another place; "": nothing.
   // `name`: "stdout".
@@ -32,9 +36,12 @@ class SteadyOutput : public std::streambuf {
   void write_out();
   bool tell_gap();
   std::size_t put(std::string_view text);
+  bool waits_for_reader();
 
   std::mutex mutex_;
   const int fd_;
+  const std::chrono::milliseconds reader_limit_;
+  bool stalled_ = false;     // It was waited for in vain.
   std::string text_;         // Not yet written.
   std::size_t missing_ = 0;  // Bytes that were refused, and not told of.
   int error_ = 0;            // Why, an errno.
@@ -42,7 +49,7 @@ class SteadyOutput : public std::streambuf {
 };
 
 // From now on std::cout and std::cerr write in this way: to the end of the process, so it must not
-// end earlier.
+// end earlier. What libraries print to stdout comes line by line.
 class SteadyConsole {
  public:
   SteadyConsole();

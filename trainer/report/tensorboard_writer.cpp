@@ -57,7 +57,7 @@ void TensorboardWriter::start(std::int64_t step, std::string_view text_tag,
                               std::string_view markdown) {
   const double now_s = unix_time_s();
   // Events of step `step` itself were written before the checkpoint of that step, and stay.
-  write(session_start_record({now_s, step + 1}), /*flush=*/false);
+  begin_ = session_start_record({now_s, step + 1});
   write(text_record({now_s, step}, text_tag, markdown), /*flush=*/true);
 }
 
@@ -74,12 +74,15 @@ void TensorboardWriter::write(const std::string& record, bool flush) {
   pending_ += record;
   if (!flush) return;
   flushed_at_ = std::chrono::steady_clock::now();
-  // It is what a reader knows the file by, whatever else was lost.
-  if (size_ == 0) pending_.insert(0, version_record(unix_time_s()));
-  const std::string records = std::exchange(pending_, "");
+  // The first is what a reader knows the file by. Neither may be lost, whatever else was.
+  const std::string records =
+      (size_ == 0 ? version_record(unix_time_s()) : "") + begin_ + std::exchange(pending_, "");
   if (records.empty()) return;
   const int error = add(records);
-  if (error == 0) size_ += static_cast<std::int64_t>(records.size());
+  if (error == 0) {
+    size_ += static_cast<std::int64_t>(records.size());
+    begin_.clear();
+  }
   const bool failed = std::exchange(fails_, error != 0);
   if (failed == fails_) return;
   problem_ = fails_ ? fmt::format(

@@ -41,6 +41,7 @@ class TensorboardWriter {
   std::filesystem::path path_;
   int fd_ = -1;
   std::int64_t size_ = 0;  // Bytes of whole records.
+  std::string begin_;      // Without which a reader shows what was given up; until it is written.
   std::string pending_;    // Records that were not flushed.
   bool fails_ = false;     // So did the last write.
   std::chrono::steady_clock::time_point flushed_at_;

@@ -75,6 +75,8 @@ std::string_view answer_to(int signal) {
 
 void on_ending_signal(int signal) {
   if (phase == Phase::Free) return end_by(signal);
+  // Who read what this prints (`train | tee log`) was hung up, or has had its Ctrl-C, too.
+  ::signal(SIGPIPE, SIG_IGN);
   const std::int64_t now = monotonic_ms();
   std::int64_t since = 0;  // Two threads may be in here at once: one of them is the first.
   if (!ending_since_ms.compare_exchange_strong(since, now)) {
@@ -82,8 +84,6 @@ void on_ending_signal(int signal) {
     return;
   }
   ending_signal = signal;
-  // Who read what this prints (`train | tee log`) is hung up, too.
-  if (signal == SIGHUP) ::signal(SIGPIPE, SIG_IGN);
   if (phase == Phase::Free) return end_by(signal);  // A let_go() in between has not heard of it.
   begin_patience();
   if (telling) {

@@ -109,6 +109,8 @@ TEST_CASE("16.3: a folder that is still another's is made ready when it is taken
   auto holder = std::make_optional<CheckpointFolder>(scratch.path());
   CheckpointFolder later(scratch.path(), 2, Access::SaveLater);
   holder->save({0, 1}, contents());
+  CHECK_THROWS_AS(later.take_back({0, 1}), CheckpointError);
+  CHECK(std::filesystem::exists(holder->path_of({0, 1})));
   const auto partial = scratch / "epoch_0000_step_0000002.safetensors.partial";
   write_bytes(partial, "being written");
   CHECK_THROWS_AS(later.take(std::chrono::milliseconds(1)), CheckpointError);

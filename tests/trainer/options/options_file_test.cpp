@@ -188,7 +188,11 @@ TEST_CASE("a file for training does for an evaluation and for other ways to begi
   CHECK_FALSE(named->new_head);
   const auto old_head = read_file("weights = 'w'\nnew-head = false", {"--evaluate"}).options;
   REQUIRE(old_head);
-  CHECK(old_head->weights == "w");
+  CHECK(old_head->weights == "w");  // Nothing else is there.
+  CHECK(read_file("weights = 'w'\ncheckpoint-dir = 'd'", {"--evaluate"}).options->weights.empty());
+  CHECK(
+      read_file("weights = 'w'", {"--evaluate", "--checkpoint-dir", "d"}).options->weights.empty());
+  CHECK(read_file("weights = 'w'\ncheckpoint-dir = 'd'\nevaluate = true").options->weights == "w");
   CHECK(contains(read_file(new_head + "\nevaluate = true").problem, "nobody has trained"));
   CHECK(contains(read_file("weights = 'w'\nevaluate = true", {"--new-head"}).problem,
                  "nobody has trained"));

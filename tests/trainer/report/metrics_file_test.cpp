@@ -1,6 +1,8 @@
 // Lines on a disk that is full for a while.
 #include "trainer/report/metrics_file.h"
 
+#include <iostream>
+#include <sstream>
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
@@ -31,6 +33,22 @@ TEST_CASE("a full disk costs the lines that it has no room for", "[trainer][repo
   }
   CHECK(contains(file.add("seven"), "missing there: 1"));
   CHECK(content_of(folder / "metrics") == "one\ntw\nfour\nfive\nseven\n");
+}
+
+TEST_CASE("lines that are missing to the end are told of there", "[trainer][report]") {
+  const ScratchFolder folder;
+  std::ostringstream errors;
+  std::streambuf* const before = std::cerr.rdbuf(errors.rdbuf());
+  {
+    const FileSizeLimit full(0);
+    MetricsFile file(folder / "metrics");
+    file.add("one");
+    file.add("two");
+  }
+  MetricsFile(folder / "metrics").add("three");  // Of whose file nothing is missing.
+  std::cerr.rdbuf(before);
+  CHECK(errors.str() == "train: warning: --metrics: lines that are missing at the end of " +
+                            (folder / "metrics").string() + ": 2\n");
 }
 
 TEST_CASE("metrics go on where somebody has left half a line", "[trainer][report]") {

@@ -3,8 +3,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
+#include <iostream>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -109,6 +113,71 @@ TEST_CASE("a console that does not wait for its reader is waited for", "[trainer
   reader.join();
   ::close(ends[0]);
   CHECK(read.size() == 300'000);
+}
+
+TEST_CASE("a reader that has stalled is not waited for again until it reads", "[trainer][report]") {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds limit{100};
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  SteadyOutput output(ends[1], limit);
+  std::ostream stream(&output);
+  const auto fill = [&] {
+    const std::string many(4096, 'x');
+    while (::write(ends[1], many.data(), many.size()) > 0) {
+    }
+  };
+  const auto drained = [&] {
+    std::string read;
+    char bytes[4096];
+    for (ssize_t count = 0; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;) {
+      read.append(bytes, static_cast<std::size_t>(count));
+    }
+    return read;
+  };
+  const auto flush_s = [&](int lines) {
+    const auto began = Clock::now();
+    for (int line = 0; line < lines; ++line) stream << "a line" << std::endl;
+    return Clock::now() - began;
+  };
+  constexpr int many_lines = 100;
+  fill();
+  const auto waited = flush_s(many_lines);
+  CHECK(waited >= limit);
+  CHECK(waited < limit * many_lines / 2);
+
+  drained();
+  flush_s(1);
+  CHECK(drained() ==
+        "train: 700 bytes of output are missing here: Resource temporarily unavailable\na line\n");
+  fill();
+  CHECK(flush_s(1) >= limit);  // It reads again, and may take its time.
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST_CASE("what a library prints to stdout comes at once", "[trainer][report]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // As it is at the start of a program.
+    if (!std::freopen(("/dev/fd/" + std::to_string(ends[1])).c_str(), "w", stdout)) ::_exit(1);
+    new SteadyConsole;  // To the end of the process.
+    std::printf("NCCL INFO\n");
+    std::cout << "a step" << std::endl;
+    ::_exit(0);  // As of a signal: nothing is flushed any more.
+  }
+  ::close(ends[1]);
+  std::string read;
+  char bytes[100];
+  for (ssize_t count = 0; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;) {
+    read.append(bytes, static_cast<std::size_t>(count));
+  }
+  ::close(ends[0]);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(read == "NCCL INFO\na step\n");
 }
 
 TEST_CASE("threads write in a stream's output without a lock of their own", "[trainer][report]") {

@@ -67,12 +67,14 @@ TEST_CASE("a file that began on a full disk is one of events later", "[trainer][
     const FileSizeLimit full(5);
     writer.emplace(folder.path());
     CHECK(contains(writer->take_problem(), "cannot write to "));
+    writer->start(0, "run", "what it is");
   }
   const auto path = writer->path();
   writer->scalars(1, {{"one", 1}});
   writer.reset();  // Which writes what is left.
   const auto records = records_in(path);
-  REQUIRE(records.size() == 2);
+  REQUIRE(records.size() == 3);
   CHECK(contains(records[0], "brain.Event:2"));
-  CHECK(contains(records[1], "one"));
+  CHECK(contains(records[1], "\x3a\x02\x08\x01"));  // Event.session_log with the status START.
+  CHECK(contains(records[2], "one"));
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <initializer_list>
 #include <string_view>
 
 #include "tests/testing/catch.h"
@@ -381,16 +382,20 @@ TEST_CASE("a lost terminal that is told of twice ends nobody, and a signal after
   CHECK(end_of(SIGTERM) == 128 + SIGTERM);
 }
 
-TEST_CASE("who has lost its terminal does not die of a reader that was on it, too",
-          "[trainer][stop]") {
-  const int end = end_of_child([] {
-    int ends[2];
-    if (::pipe(ends) != 0) ::_exit(1);
-    ::close(ends[0]);
-    StopSignals signals;
-    signals.hold(/*tell=*/false);
-    ::raise(SIGHUP);
-    if (::write(ends[1], "x", 1) != -1) ::_exit(2);
-  });
-  CHECK(end == survived);
+TEST_CASE("who is told to end does not die of a reader that has ended before", "[trainer][stop]") {
+  const auto end_of = [](std::initializer_list<int> raised) {
+    return end_of_child([&] {
+      int ends[2];
+      if (::pipe(ends) != 0) ::_exit(1);
+      ::close(ends[0]);
+      StopSignals signals;
+      signals.hold(/*tell=*/false);
+      for (const int signal : raised) ::raise(signal);
+      if (::write(ends[1], "x", 1) != -1) ::_exit(2);
+    });
+  };
+  CHECK(end_of({SIGHUP}) == survived);
+  CHECK(end_of({SIGINT}) == survived);  // Of a terminal: `tee` had it, too.
+  CHECK(end_of({SIGTERM, SIGHUP}) == survived);
+  CHECK(end_of({}) == 128 + SIGPIPE);
 }
