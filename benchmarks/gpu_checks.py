@@ -22,9 +22,17 @@ def children_of(pid):
     return [int(child) for child in path.read_text().split()] if path.exists() else []
 
 
+def was_spare(pid):
+    """Whether it was started without a rank, whatever it has become since."""
+    name = b"DDPRUN_SPARE_FD="
+    return any(entry.startswith(name) and entry != name
+               for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+
+
 def workers_of(launcher):
+    """Those that were started with a rank."""
     return [pid for pid in children_of(launcher)
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "train"]
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "train" and not was_spare(pid)]
 
 
 def train_events(metrics):
