@@ -16,7 +16,6 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/table.h"
-#include "launcher/options/value_sources.h"
 #include "launcher/options/values.h"
 #include "launcher/processes/child_guard.h"
 #include "launcher/stall/nccl_ras.h"
@@ -99,7 +98,7 @@ class Plan {
 
   // "--nnodes=2", "PET_NNODES=2" or "default".
   std::string source(const std::string& option) const {
-    return source_of(options_, option_row(option).name);
+    return options_.source_of(option_row(option).name);
   }
   // Of the first of several options that was given.
   std::string source(std::initializer_list<const char*> names) const {

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <stdexcept>
 
+#include "command_line/write_all.h"
 #include "trainer/data/data_file.h"
 #include "trainer/device/device.h"
 #include "trainer/download/download_set.h"
@@ -18,7 +19,6 @@
 #include "trainer/open_dataset.h"
 #include "trainer/options/read_command_line.h"
 #include "trainer/recovery.h"
-#include "trainer/report/append.h"
 #include "trainer/train_loop.h"
 #include "trainer/version.h"
 #include "trainer/warm_up.h"
@@ -82,7 +82,7 @@ void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& en
        sample_order(dataset->size(), env, options.seed, *options.print_sample_order)) {
     text += std::to_string(index) + '\n';
   }
-  const Appended done = append(STDOUT_FILENO, text);
+  const command_line::Written done = command_line::write_all(STDOUT_FILENO, text);
   if (done.error == 0) return;
   throw std::runtime_error(
       fmt::format("--print-sample-order: cannot write to stdout ({}): {} of {} bytes are missing",

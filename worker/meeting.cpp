@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/long_wait.h"
 #include "rendezvous/random_id.h"
@@ -207,7 +208,7 @@ std::string address_for_other_hosts(int rank, const std::vector<WorkerNote>& not
 
 std::string place_text(const WorkerEnv& env, const StoreEndpoint& endpoint) {
   return env.rendezvous_file.empty()
-             ? "the store at " + endpoint.host + ":" + std::to_string(endpoint.port)
+             ? "the store at " + rendezvous::host_and_port(endpoint.host, endpoint.port)
              : "the store of file://" + env.rendezvous_file;
 }
 
@@ -234,7 +235,7 @@ WorkerEnv meet_workers(const WorkerEnv& env, const CommunicatorOptions& wished) 
     met.group_world_size = place.group_world_size;
     met.own_address = address_for_other_hosts(env.rank, notes);
   } catch (const rendezvous::StoreError& error) {
-    throw CommunicatorError("rank " + number_text(env.rank) + " of " + number_text(env.world_size) +
+    throw CommunicatorError(rank_of_world(env.rank, env.world_size) +
                             " could not meet the others through " + place_text(env, endpoint) +
                             ": " + error.what() + "; " + options.connect_timeout_name +
                             " sets how long is waited");

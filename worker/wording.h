@@ -13,6 +13,10 @@ namespace ddprun::worker {
 using rendezvous::counted;
 using rendezvous::own_host_name;
 
+inline std::string rank_of_world(int rank, int world_size) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
+}
+
 // "rank 1, rank 3"
 inline std::string rank_list(const std::vector<int>& ranks) {
   std::string text;

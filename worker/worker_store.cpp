@@ -19,6 +19,7 @@
 #include "rendezvous/worker_key.h"
 #include "worker/network_interface.h"
 #include "worker/own_attempt.h"
+#include "worker/wording.h"
 
 namespace ddprun::worker {
 namespace {
@@ -144,8 +145,7 @@ rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
 }
 
 rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOptions& options) {
-  std::string rank =
-      "rank " + std::to_string(env.rank) + " of " + std::to_string(env.world_size) + " has waited ";
+  std::string rank = rank_of_world(env.rank, env.world_size) + " has waited ";
   std::string limit = "; it gives up after " + rendezvous::time_text(options.connect_timeout) +
                       " (" + options.connect_timeout_name + " sets the limit)";
   auto tell = options.on_slow_wait;

@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "command_line/write_all.h"
 #include "launcher/doctor/gather_facts.h"
 #include "launcher/doctor/probe_client.h"
 #include "launcher/doctor/probe_message.h"
 #include "launcher/doctor/probe_server.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
-#include "launcher/output/write_all.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -29,7 +29,9 @@ namespace {
 // connection does not say so, or that a driver's library never returns.
 constexpr unsigned kPatience_s = 900;
 
-bool write_out(const std::string& line) { return write_all(STDOUT_FILENO, line) == 0; }
+bool write_out(const std::string& line) {
+  return command_line::write_all(STDOUT_FILENO, line).error == 0;
+}
 
 class Probe {
  public:

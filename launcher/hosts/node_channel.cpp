@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/output/write_all.h"
+#include "command_line/write_all.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -32,7 +32,7 @@ constexpr int kAboveWorkers = 10;  // Descriptors up to 6 mean something to work
 }
 
 // Best effort: where it fails nobody is there to hear it.
-void write_out(const std::string& line) { write_all(STDOUT_FILENO, line); }
+void write_out(const std::string& line) { command_line::write_all(STDOUT_FILENO, line); }
 
 // What stdin was; /dev/null is in its place.
 UniqueFd take_stdin() {
@@ -97,7 +97,7 @@ void NodeChannel::take_secret() {
       no_starter("was given a secret of more than " + std::to_string(kSecretBytesMax) + " bytes");
     }
     const auto letter = static_cast<char>(byte);
-    write_all(to_reader.get(), {&letter, 1});
+    command_line::write_all(to_reader.get(), {&letter, 1});
   }
 }
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "launcher/options/endpoint_options.h"
-#include "launcher/options/value_sources.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -38,20 +37,20 @@ void EnvironmentReport::add_chosen() {
   row("nodes",
       elastic ? fmt::format("{} to {}", options_.nnodes_min, options_.nnodes_max)
               : std::to_string(options_.nnodes_max),
-      source_of(options_, "nnodes"));
+      options_.source_of("nnodes"));
   if (!options_.over_ssh.hosts.empty()) {
     text_ += "           ddprun starts all of them over ssh, and reads no platform\n";
     return;
   }
   const bool joins = options_.backend == RendezvousBackend::C10d && !options_.node_rank_given;
   row("node rank", joins && !one_node ? "as they join" : std::to_string(options_.node_rank),
-      source_of(options_, "node-rank"));
+      options_.source_of("node-rank"));
   const bool etcd = meets_in_etcd(options_);
   row(etcd ? "etcd" : "address", options_.endpoint_host, options_.endpoint_sources.address);
   row("port", options_.endpoint_port == 0 ? "a free one" : std::to_string(options_.endpoint_port),
       options_.endpoint_sources.port);
   row("job id", options_.run_id, options_.endpoint_sources.run_id);
-  row("workers", std::to_string(options_.nproc_per_node), source_of(options_, "nproc-per-node"));
+  row("workers", std::to_string(options_.nproc_per_node), options_.source_of("nproc-per-node"));
 }
 
 // Where nothing can be started: the platform's words alone.

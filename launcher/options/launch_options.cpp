@@ -387,4 +387,9 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   return std::move(decision.result);
 }
 
+std::string LaunchOptions::source_of(const std::string& option) const {
+  const auto found = sources.find(option);
+  return found == sources.end() ? "default" : found->second;
+}
+
 }  // namespace ddprun::launcher

@@ -157,6 +157,8 @@ struct LaunchOptions {
   // their default.
   std::map<std::string, std::string> sources;
   EndpointSources endpoint_sources;
+  // "--nnodes=2", "PET_NNODES=2" or "default". `option`: by its name in the table.
+  std::string source_of(const std::string& option) const;
 
   // What the user should know about options that did not have the effect one may expect, a line
   // each; print them unless `quiet`.

@@ -18,7 +18,7 @@
 namespace ddprun::launcher {
 
 struct BackgroundWriter::State : std::enable_shared_from_this<State> {
-  State(asio::io_context& io_context, WriteCall write_call, Events handlers)
+  State(asio::io_context& io_context, command_line::WriteCall write_call, Events handlers)
       : io(io_context), write(std::move(write_call)), events(std::move(handlers)) {}
 
   using Lock = std::unique_lock<std::mutex>;
@@ -30,7 +30,7 @@ struct BackgroundWriter::State : std::enable_shared_from_this<State> {
   void post(std::function<void()> handler);
 
   asio::io_context& io;
-  WriteCall write;  // The thread's, from its start on.
+  command_line::WriteCall write;  // The thread's, from its start on.
   Events events;
 
   std::mutex mutex;  // Of all that follows.
@@ -46,7 +46,8 @@ struct BackgroundWriter::State : std::enable_shared_from_this<State> {
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> awaited;
 };
 
-BackgroundWriter::BackgroundWriter(asio::io_context& io, WriteCall write, Events events)
+BackgroundWriter::BackgroundWriter(asio::io_context& io, command_line::WriteCall write,
+                                   Events events)
     : state_(std::make_shared<State>(io, std::move(write), std::move(events))) {}
 
 BackgroundWriter::~BackgroundWriter() {
@@ -126,7 +127,7 @@ void BackgroundWriter::State::write_out(Lock& lock) {
   const std::uint64_t drops_before = drops;
   for (std::string_view rest = batch; !rest.empty();) {
     lock.unlock();
-    const Written written = write(rest);
+    const command_line::Written written = write(rest);
     lock.lock();
     if (drops != drops_before) return;  // It counts as dropped, and what came since waits.
     if (written.error != 0) {

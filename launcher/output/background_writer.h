@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/output/write_call.h"
+#include "command_line/write_call.h"
 
 namespace ddprun::launcher {
 
@@ -33,7 +33,7 @@ class BackgroundWriter {
 
   // `write` is called in the thread, which begins with the first text, and is destroyed there: with
   // it goes the file, whose close() may hang as well. `io` must outlive this.
-  BackgroundWriter(asio::io_context& io, WriteCall write, Events events = {});
+  BackgroundWriter(asio::io_context& io, command_line::WriteCall write, Events events = {});
   ~BackgroundWriter();  // end()
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;

@@ -24,12 +24,14 @@ constexpr std::string_view kEraseLine = "\r\033[K";
 
 }  // namespace
 
-OutputConsole::OutputConsole(asio::io_context& io, int fd, WriteCall write) : io_(io), fd_(fd) {
+OutputConsole::OutputConsole(asio::io_context& io, int fd, command_line::WriteCall write)
+    : io_(io), fd_(fd) {
   ConsoleTarget target = console_target(fd);
   broken_ = !target.write;
   terminal_ = target.is_terminal;
   file_ = target.is_file;
-  target_ = std::make_shared<GapWriter>(write ? std::move(write) : std::move(target.write));
+  target_ = std::make_shared<command_line::GapWriter>(
+      write ? std::move(write) : std::move(target.write), "[ddprun]");
   if (!target.may_hang) return;
   background_ = std::make_unique<BackgroundWriter>(
       io, [shared = target_](std::string_view text) { return shared->write(text); },
@@ -155,7 +157,7 @@ void OutputConsole::hand_over() {
 void OutputConsole::write_some() {
   if (background_) return hand_over();
   while (pending_bytes() > 0 && !broken_) {
-    const Written written = target_->write(std::string_view(text_).substr(written_));
+    const command_line::Written written = target_->write(std::string_view(text_).substr(written_));
     written_ += written.bytes;
     if (written.error == EAGAIN || written.error == EWOULDBLOCK) break;
     broken_ = written.error != 0;

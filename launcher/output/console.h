@@ -9,21 +9,21 @@
 #include <string>
 #include <string_view>
 
+#include "command_line/gap_writer.h"
+#include "command_line/write_call.h"
 #include "launcher/output/background_writer.h"
-#include "launcher/output/gap_writer.h"
-#include "launcher/output/write_call.h"
 
 namespace ddprun::launcher {
 
 // Text that the console does not take yet is kept here; writers ask congested() and hold back.
 // When nobody reads any more, text is dropped and that is not told: there is no one to tell. After
-// any other error the console says later what is missing (gap_writer.h). Whether everything was
-// written at the end is last_output.h's business.
+// any other error the console says later what is missing (command_line/gap_writer.h). Whether
+// everything was written at the end is last_output.h's business.
 class OutputConsole {
  public:
   // `fd` stays the caller's, and as it is (console_target.h). `write`: instead of its own, for
   // tests.
-  OutputConsole(asio::io_context& io, int fd, WriteCall write = {});
+  OutputConsole(asio::io_context& io, int fd, command_line::WriteCall write = {});
   ~OutputConsole();
   OutputConsole(const OutputConsole&) = delete;
   OutputConsole& operator=(const OutputConsole&) = delete;
@@ -79,7 +79,7 @@ class OutputConsole {
 
   asio::io_context& io_;
   int fd_;
-  std::shared_ptr<GapWriter> target_;
+  std::shared_ptr<command_line::GapWriter> target_;
   std::unique_ptr<BackgroundWriter> background_;              // Where a write may hang.
   std::unique_ptr<asio::posix::stream_descriptor> writable_;  // Readable when fd_ is writable.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -20,6 +20,8 @@
 namespace ddprun::launcher {
 namespace {
 
+using command_line::WriteCall;
+using command_line::Written;
 using rendezvous::UniqueFd;
 
 // At a time where it may hang, so that each write that returns is a sign of life.

@@ -1,12 +1,13 @@
 // How a console is written to: one answer for each kind of descriptor.
 #pragma once
 
-#include "launcher/output/write_call.h"
+#include "command_line/write_call.h"
 
 namespace ddprun::launcher {
 
 struct ConsoleTarget {
-  WriteCall write;  // Empty: the descriptor is none. EAGAIN: wait until `fd` is writable.
+  command_line::WriteCall
+      write;  // Empty: the descriptor is none. EAGAIN: wait until `fd` is writable.
   bool is_terminal = false;
   bool is_file = false;
   bool may_hang = false;  // Not for a thread that others wait for.

@@ -36,8 +36,8 @@ constexpr std::size_t kLogWriteBytes = 256 << 10;
 // Longer than a pause within a line that is written in pieces, shorter than anybody's patience.
 constexpr std::chrono::milliseconds kQuiet{300};
 
-WriteCall write_log(std::shared_ptr<OutputLog> log) {
-  return [log = std::move(log)](std::string_view text) -> Written {
+command_line::WriteCall write_log(std::shared_ptr<OutputLog> log) {
+  return [log = std::move(log)](std::string_view text) -> command_line::Written {
     text = text.substr(0, kLogWriteBytes);
     const int error = log->write(text);
     return {error == 0 ? text.size() : 0, error};
@@ -71,7 +71,8 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   static void set_up(OutputStream& stream, const WorkerOutput& worker, UniqueFd fd);
   void direct(OutputStream& stream, const WorkerOutput& worker);
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
-  std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
+  std::shared_ptr<BackgroundWriter> add_file(command_line::WriteCall write,
+                                             std::function<void(int)> on_failed);
   std::shared_ptr<BackgroundWriter> open_log(const std::string& path, LogRotation rotation = {});
   std::shared_ptr<BackgroundWriter> shared_log(const std::string& path, LogRotation rotation);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
@@ -146,7 +147,7 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
 
 // What is given out ends the file with the last who holds it; until all is written we hold it, too.
 std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::add_file(
-    WriteCall write, std::function<void(int)> on_failed) {
+    command_line::WriteCall write, std::function<void(int)> on_failed) {
   std::erase_if(files, [](const auto& file) { return file->has_ended(); });
   const auto relieved = [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->resume();
@@ -396,7 +397,7 @@ void OutputForwarder::drain(Stream& worker) {
   }
 }
 
-std::shared_ptr<BackgroundWriter> OutputForwarder::add_file(WriteCall write,
+std::shared_ptr<BackgroundWriter> OutputForwarder::add_file(command_line::WriteCall write,
                                                             std::function<void(int)> on_failed) {
   return impl_->add_file(std::move(write), std::move(on_failed));
 }

@@ -20,11 +20,11 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line/write_call.h"
 #include "launcher/output/background_writer.h"
 #include "launcher/output/color.h"
 #include "launcher/output/console.h"
 #include "launcher/output/worker_output.h"
-#include "launcher/output/write_call.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -76,7 +76,8 @@ class OutputForwarder {
 
   // A file of somebody else's that is written and waited for like the log files, until the last who
   // holds it lets go. `on_failed` may be called until then, and once more.
-  std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
+  std::shared_ptr<BackgroundWriter> add_file(command_line::WriteCall write,
+                                             std::function<void(int)> on_failed);
 
   // Writes everything out, blocking for as long as each console and file takes some at least every
   // `stuck_limit`. False when some is left.

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/output/write_all.h"
+#include "command_line/write_all.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -24,7 +24,7 @@ bool is_of_keyboard(int signal) { return signal == SIGINT || signal == SIGQUIT; 
 void tell_terminal(const std::string& line) {
   const rendezvous::UniqueFd terminal(
       ::open("/dev/tty", O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
-  if (terminal) write_all(terminal.get(), "\n" + line + "\n");
+  if (terminal) command_line::write_all(terminal.get(), "\n" + line + "\n");
 }
 
 std::string place_of_copy(const std::string& log_folder, std::size_t lacking) {

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/output/write_all.h"
+#include "command_line/write_all.h"
 
 namespace ddprun::launcher {
 
@@ -120,7 +120,8 @@ int OutputLog::write(std::string_view bytes) {
     if (step.new_file) {
       if (const int error = begin_next_file()) return error;
     }
-    if (const int error = write_all(fd_.get(), bytes.substr(0, step.bytes))) return error;
+    const int error = command_line::write_all(fd_.get(), bytes.substr(0, step.bytes)).error;
+    if (error != 0) return error;
     bytes.remove_prefix(step.bytes);
   }
   return 0;

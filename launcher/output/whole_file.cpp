@@ -13,7 +13,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "launcher/output/write_all.h"
+#include "command_line/write_all.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -75,7 +75,7 @@ mode_t usual_mode() {
 std::string write_special(const std::string& path, std::string_view content) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd) return std::strerror(errno);
-  const int error = write_all(fd.get(), content);
+  const int error = command_line::write_all(fd.get(), content).error;
   return error == 0 ? "" : std::strerror(error);
 }
 
@@ -102,7 +102,7 @@ std::string write_whole_file(const std::string& path, std::string_view content) 
   std::string temporary = target + ".XXXXXX";
   UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return std::string("cannot make a file beside it: ") + std::strerror(errno);
-  int error = write_all(fd.get(), content);
+  int error = command_line::write_all(fd.get(), content).error;
   if (error == 0 && ::fchmod(fd.get(), usual_mode()) != 0) error = errno;
   if (::close(fd.release()) != 0 && error == 0) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) error = errno;

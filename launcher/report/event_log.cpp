@@ -27,8 +27,9 @@ std::int64_t microseconds(Duration time) {
 
 // All that is given, in one call. After half a line nothing may follow, which would be appended to
 // it.
-WriteCall write_whole_lines(int fd) {
-  return [file = std::make_shared<rendezvous::UniqueFd>(fd)](std::string_view lines) -> Written {
+command_line::WriteCall write_whole_lines(int fd) {
+  return [file = std::make_shared<rendezvous::UniqueFd>(fd)](
+             std::string_view lines) -> command_line::Written {
     const ssize_t count = ::write(file->get(), lines.data(), lines.size());
     if (count == static_cast<ssize_t>(lines.size())) return {lines.size(), 0};
     return {0, count < 0 ? errno : ENOSPC};

@@ -194,9 +194,9 @@ std::string rank_row(const RankSnapshot& rank, const NodeLook& look, bool with_g
                        gpu.busy < 0 ? "-" : fmt::format("{:.0f}%", 100 * gpu.busy),
                        shown_bytes(gpu) < 0 ? "-" : short_bytes(shown_bytes(gpu)));
   }
-  const bool lives = rank.state == RankState::Running || rank.state == RankState::Parked;
   return fmt::format(rank_columns, rank.rank, rank.pid, step, cut(doing(rank), 15), images, time,
-                     data, wait, cpu_of(rank, look), lives ? short_bytes(rank.use.rss_bytes) : "-");
+                     data, wait, cpu_of(rank, look),
+                     has_ended(rank) ? "-" : short_bytes(rank.use.rss_bytes));
 }
 
 std::string job_name(const JobSnapshot& job) {

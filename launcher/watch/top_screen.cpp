@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/output/write_all.h"
+#include "command_line/write_all.h"
 #include "launcher/watch/found_looks.h"
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/remote_job.h"
@@ -33,7 +33,9 @@ using std::chrono::steady_clock;
 constexpr milliseconds answer_limit{1'000};
 
 // All of it; false when nobody reads any more.
-bool write_out(const std::string& text) { return write_all(STDOUT_FILENO, text) == 0; }
+bool write_out(const std::string& text) {
+  return command_line::write_all(STDOUT_FILENO, text).error == 0;
+}
 
 // What the terminal is lent for: a second screen without a cursor, and keys that come at once.
 class LentTerminal {

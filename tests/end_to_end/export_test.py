@@ -93,6 +93,12 @@ class Job:
         (self.folder / "end").touch()
         return self.process.wait(LIMIT_S)
 
+    def end_by(self, how):
+        if how != "SIGTERM":
+            return self.finish()
+        self.process.terminate()
+        return self.process.wait(LIMIT_S)
+
     def __enter__(self):
         return self
 
@@ -150,11 +156,7 @@ class Metrics(unittest.TestCase):
             with self.subTest(how=how), Job("--metrics-file", "job.prom", "--metrics-port", "0",
                                             program=(sys.executable, "reporting.py")) as job:
                 job.reach_step(20, job.url("metrics"))
-                if how == "SIGTERM":
-                    job.process.terminate()
-                    self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
-                else:
-                    self.assertEqual(job.finish(), 0, job.said())
+                self.assertEqual(job.end_by(how), 75 if how == "SIGTERM" else 0, job.said())
                 last = (job.folder / "job.prom").read_text()
                 for rank in (0, 1):
                     for name, value in (("up", 0), ("step", 20), ("steps_wanted", 80), ("epoch", 3), ("loss", 5)):
@@ -314,11 +316,7 @@ class Trainer(unittest.TestCase):
             with self.subTest(how=how), Job("--metrics-port", "0", variables=self.variables,
                                             program=(sys.executable, "reporting.py")) as job:
                 job.reach_step(20, job.url("metrics"))
-                if how == "SIGTERM":
-                    job.process.terminate()
-                    self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
-                else:
-                    self.assertEqual(job.finish(), 0, job.said())
+                self.assertEqual(job.end_by(how), 75 if how == "SIGTERM" else 0, job.said())
                 status, metrics = self.last_report()
                 self.assertEqual(status["progressPercentage"], percent)
                 self.assertEqual(metrics, {"step": "20", "epoch": "3", "loss": "5", "attempt": "0", "failures": "0", "world_size": "2"})
@@ -381,7 +379,7 @@ class Page(unittest.TestCase):
             loss = re.search(r'aria-label="Loss: [^"]*">.*?points="([^"]*)"', page, re.DOTALL)
             self.assertEqual(loss and loss[1], "58.0,12.0 606.0,226.0", page)
             # Of both ranks together, at both steps.
-            self.assertIn("<td>20</td><td>forward</td><td>64</td>", page)
+            self.assertIn("<td>20 of 80</td><td>forward</td><td>64</td>", page)
             self.assertRegex(page, r'(?s)aria-label="Images per second, of all workers">.*?>128<|points="58.0,12.0 606.0,12.0"')
             self.assertEqual(job.finish(), 0, job.said())
 

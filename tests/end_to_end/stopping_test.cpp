@@ -106,6 +106,12 @@ struct WritingJob {
   int pid_of[2] = {};  // By rank.
 };
 
+struct Way {
+  int signal;
+  std::string name;
+  int status;
+};
+
 }  // namespace
 
 TEST_CASE("14.10: a checkpoint that is being written when a worker dies is written") {
@@ -152,11 +158,6 @@ TEST_CASE("14.10: a job that was preempted goes on and ends as one that was left
 }
 
 TEST_CASE("14.10: each signal to train alone keeps the work") {
-  struct Way {
-    int signal;
-    std::string name;
-    int status;
-  };
   for (const Way& way : {Way{SIGTERM, "SIGTERM", 75}, Way{SIGUSR1, "SIGUSR1", 75},
                          Way{SIGINT, "SIGINT", 130}, Way{SIGHUP, "SIGHUP", 129}}) {
     TemporaryFolder folder;
@@ -182,24 +183,16 @@ TEST_CASE("14.10: a signal to one worker stops all of them at one step, and nobo
   CHECK(contains(result.output, "asks to be queued again"));
 }
 
-TEST_CASE("14.10: Ctrl-C under ddprun keeps the work and ends with 130") {
-  TemporaryFolder folder;
-  Process job(two_workers(train(folder, endless)));
-  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
-  job.send_signal(SIGINT);
-  const auto result = job.wait(limit);
-  CHECK(result.status == 130);
-  check_kept(folder, result, "SIGINT");
-}
-
-TEST_CASE("a launcher that is hung up ends with 129, and its workers have saved") {
-  TemporaryFolder folder;
-  Process job(two_workers(train(folder, endless)));
-  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
-  job.send_signal(SIGHUP);
-  const auto result = job.wait(limit);
-  CHECK(result.status == 129);
-  check_kept(folder, result, "SIGHUP");
+TEST_CASE("14.10: Ctrl-C and a hang-up of ddprun keep the work, and its status says which it was") {
+  for (const Way& way : {Way{SIGINT, "SIGINT", 130}, Way{SIGHUP, "SIGHUP", 129}}) {
+    TemporaryFolder folder;
+    Process job(two_workers(train(folder, endless)));
+    REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
+    job.send_signal(way.signal);
+    const auto result = job.wait(limit);
+    CHECK(result.status == way.status);
+    check_kept(folder, result, way.name);
+  }
 }
 
 TEST_CASE("a lost terminal loses no step, neither of a job nor of train alone") {

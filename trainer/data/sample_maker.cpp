@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "trainer/data/divide_up.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -27,7 +29,7 @@ ImageView box_of(const DecodedImage& decoded, const SamplePlan& plan, ResampleBo
   const int reduce = decoded.reduce;
   const std::int64_t top = plan.box_top / reduce;
   const std::int64_t left = plan.box_left / reduce;
-  const auto up = [&](std::int64_t value) { return (value + reduce - 1) / reduce; };
+  const auto up = [&](std::int64_t value) { return divide_up(value, reduce); };
   ImageView view = decoded.pixels;
   view.data = view.at(0, top - decoded.top, left - decoded.left);
   view.height = up(plan.box_top + plan.box.height) - top;

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "command_line/write_all.h"
 #include "plot/half_line.h"
-#include "trainer/report/append.h"
 
 namespace ddprun::trainer {
 
@@ -36,7 +36,7 @@ MetricsFile::~MetricsFile() {
 
 std::string MetricsFile::add(const std::string& line) {
   const std::string text = (within_line_ ? "\n" : "") + line + '\n';
-  const Appended done = append(fd_, text);
+  const command_line::Written done = command_line::write_all(fd_, text);
   if (done.bytes > 0) within_line_ = text[done.bytes - 1] != '\n';
   if (done.error == 0) {
     const std::int64_t missing = std::exchange(missing_, 0);

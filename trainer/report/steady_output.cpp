@@ -8,25 +8,35 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <utility>
 
-#include "trainer/report/append.h"
+#include "command_line/write_all.h"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t unflushed_bytes_max = 4096;
 
+// Some of it, or an error: EAGAIN where the descriptor does not wait for its reader.
+command_line::WriteCall write_to(int fd) {
+  return [fd](std::string_view text) {
+    const command_line::Written done = command_line::write_all(fd, text);
+    return done.bytes > 0 ? command_line::Written{done.bytes, 0} : done;
+  };
+}
+
 }  // namespace
+
+SteadyOutput::SteadyOutput(int fd, std::chrono::milliseconds reader_limit)
+    : fd_(fd), reader_limit_(reader_limit), writer_(write_to(fd), "train:") {}
 
 std::string SteadyOutput::finish(std::string_view name) {
   const std::lock_guard lock(mutex_);
   write_out();
-  // Where nobody reads any more, nothing is missing to anybody.
-  if (missing_ == 0 || tell_gap() || error_ == EPIPE) return "";
-  return fmt::format("{} bytes of {} are missing: {}", missing_, name, std::strerror(error_));
+  if (writer_.tell()) return "";
+  return fmt::format("{} bytes of {} are missing: {}", writer_.missing_bytes(), name,
+                     writer_.reason());
 }
 
 SteadyOutput::int_type SteadyOutput::overflow(int_type letter) {
@@ -56,30 +66,18 @@ void SteadyOutput::add(std::string_view letters) {
 
 void SteadyOutput::write_out() {
   const std::string text = std::exchange(text_, "");
-  if (text.empty()) return;
-  missing_ += missing_ > 0 && !tell_gap() ? text.size() : put(text);
-}
-
-// Whose line goes first, and counts as told when all of it was taken.
-bool SteadyOutput::tell_gap() {
-  const std::string note = fmt::format("{}train: {} bytes of output are missing here: {}\n",
-                                       line_start_ ? "" : "\n", missing_, std::strerror(error_));
-  if (put(note) > 0) return false;
-  missing_ = 0;
-  return true;
-}
-
-// How many bytes were not taken.
-std::size_t SteadyOutput::put(std::string_view text) {
-  Appended done = append(fd_, text);
-  while (done.error == EAGAIN && waits_for_reader()) {
-    const Appended more = append(fd_, text.substr(done.bytes));
-    done = {done.bytes + more.bytes, more.error};
+  for (std::string_view left = text; !left.empty();) {
+    const command_line::Written written = writer_.write(left);
+    left.remove_prefix(written.bytes);
+    if (written.error == 0) {
+      stalled_ = false;
+    } else if (written.error != EAGAIN) {
+      return;  // Nobody reads any more, and nothing is missing to anybody.
+    } else if (!waits_for_reader()) {
+      writer_.lose(left, EAGAIN);
+      return;
+    }
   }
-  if (done.bytes > 0) line_start_ = text[done.bytes - 1] == '\n';
-  if (done.error != 0) error_ = done.error;
-  if (done.error == 0) stalled_ = false;
-  return text.size() - done.bytes;
 }
 
 // Whoever has the other end of a terminal may have made it one that does not wait.

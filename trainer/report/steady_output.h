@@ -5,11 +5,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <mutex>
 #include <streambuf>
 #include <string>
 #include <string_view>
+
+#include "command_line/gap_writer.h"
 
 namespace ddprun::trainer {
 
@@ -18,8 +19,7 @@ namespace ddprun::trainer {
 class SteadyOutput : public std::streambuf {
  public:
   // `fd` stays the caller's.
-  explicit SteadyOutput(int fd, std::chrono::milliseconds reader_limit = std::chrono::seconds(10))
-      : fd_(fd), reader_limit_(reader_limit) {}
+  explicit SteadyOutput(int fd, std::chrono::milliseconds reader_limit = std::chrono::seconds(10));
 
   // Writes what is left. What is missing at the end, in words for another place; "": nothing.
   // `name`: "stdout".
@@ -34,18 +34,14 @@ class SteadyOutput : public std::streambuf {
   // All with mutex_ held.
   void add(std::string_view letters);
   void write_out();
-  bool tell_gap();
-  std::size_t put(std::string_view text);
   bool waits_for_reader();
 
   std::mutex mutex_;
   const int fd_;
   const std::chrono::milliseconds reader_limit_;
-  bool stalled_ = false;     // It was waited for in vain.
-  std::string text_;         // Not yet written.
-  std::size_t missing_ = 0;  // Bytes that were refused, and not told of.
-  int error_ = 0;            // Why, an errno.
-  bool line_start_ = true;
+  command_line::GapWriter writer_;
+  bool stalled_ = false;  // The reader was waited for in vain.
+  std::string text_;      // Not yet written.
 };
 
 // From now on std::cout and std::cerr write in this way: to the end of the process, so it must not

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "trainer/report/append.h"
+#include "command_line/write_all.h"
 #include "worker/wording.h"
 
 namespace ddprun::trainer {
@@ -98,7 +98,7 @@ void TensorboardWriter::write(const std::string& record, bool flush) {
 // Returns the errno of what failed, or 0.
 int TensorboardWriter::add(const std::string& records) {
   if (fails_ && ::ftruncate(fd_, size_) != 0) return errno;
-  return append(fd_, records).error;
+  return command_line::write_all(fd_, records).error;
 }
 
 }  // namespace ddprun::trainer

@@ -63,10 +63,6 @@ std::vector<Introduction> introduce(const WorkerEnv& env, int size,
   return std::move(both->all);
 }
 
-std::string who(int rank, int world_size) {
-  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
-}
-
 }  // namespace
 
 MpiPeers::MpiPeers(const WorkerEnv& env, const CommunicatorOptions& options)
@@ -104,7 +100,8 @@ MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
     hosts.insert(one.host);
     if (one.world_size != size || !ranks.insert(one.rank).second) {
       throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
-                              ", but a worker takes itself for " + who(one.rank, one.world_size) +
+                              ", but a worker takes itself for " +
+                              rank_of_world(one.rank, one.world_size) +
                               ": start all workers with mpirun -n " +
                               std::to_string(one.world_size) + ", and leave the ranks to it");
     }

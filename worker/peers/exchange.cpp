@@ -6,6 +6,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/store_client.h"
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
@@ -17,10 +18,6 @@ namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string rank_of_world(int rank, int world_size) {
-  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
-}
 
 class StoreExchange : public AddressExchange {
  public:
@@ -109,7 +106,7 @@ class CheckedExchange : public AddressExchange {
       action();
     } catch (const rendezvous::StoreError& error) {
       throw CommunicatorError(who_ + " could not meet the others through the store at " +
-                              endpoint_.host + ":" + std::to_string(endpoint_.port) + ": " +
+                              rendezvous::host_and_port(endpoint_.host, endpoint_.port) + ": " +
                               error.what());
     }
   }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <sstream>
 
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::worker {
@@ -188,9 +189,9 @@ OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel
                             key_);
   if (error == 0) error = greeting.begin();
   if (error != 0) {
-    throw CommunicatorError("rank " + std::to_string(rank_) + " cannot connect to rank " +
-                            std::to_string(peer) + " at " + to.ip + ":" + std::to_string(to.port) +
-                            ": " + std::strerror(error));
+    throw CommunicatorError(
+        "rank " + std::to_string(rank_) + " cannot connect to rank " + std::to_string(peer) +
+        " at " + rendezvous::host_and_port(to.ip, to.port) + ": " + std::strerror(error));
   }
   return greeting;
 }
@@ -273,9 +274,9 @@ bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
   if (state == GreetingState::Waiting) return false;
   const std::size_t peer = call.contact().callee;
   if (state == GreetingState::Failed) {
-    throw CommunicatorError("rank " + std::to_string(rank_) + " cannot connect to rank " +
-                            std::to_string(peer) + " at " + peers[peer].ip + ":" +
-                            std::to_string(peers[peer].port) + ": " + call.why());
+    throw CommunicatorError(
+        "rank " + std::to_string(rank_) + " cannot connect to rank " + std::to_string(peer) +
+        " at " + rendezvous::host_and_port(peers[peer].ip, peers[peer].port) + ": " + call.why());
   }
   PeerLink& place =
       call.contact().channel == MeshChannel::Data ? sockets[peer].data : sockets[peer].watch;

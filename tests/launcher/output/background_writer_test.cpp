@@ -14,6 +14,7 @@
 #include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
+using ddprun::command_line::Written;
 using namespace std::chrono_literals;
 using ddprun::testing::patience;
 

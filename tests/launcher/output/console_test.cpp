@@ -13,8 +13,8 @@
 #include <mutex>
 #include <string>
 
+#include "command_line/gap_writer.h"
 #include "launcher/output/forwarder.h"
-#include "launcher/output/gap_writer.h"
 #include "launcher/output/pty.h"
 #include "tests/testing/as_nobody.h"
 #include "tests/testing/catch.h"
@@ -24,6 +24,9 @@
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
+using ddprun::command_line::GapWriter;
+using ddprun::command_line::WriteCall;
+using ddprun::command_line::Written;
 using ddprun::testing::content_of;
 using ddprun::testing::patience;
 
@@ -80,7 +83,7 @@ constexpr std::size_t kMuch = 1 << 20;
 
 TEST_CASE("where text is missing a line says how much and why", "[output][console]") {
   FullDisk disk(4);
-  GapWriter writer(write_to(disk));
+  GapWriter writer(write_to(disk), "[ddprun]");
   write_all(writer, "one\nlost\n");
   CHECK(writer.missing_bytes() == 5);
   write_all(writer, "lost, too\n");
@@ -97,7 +100,7 @@ TEST_CASE("where text is missing a line says how much and why", "[output][consol
 
 TEST_CASE("the line about a gap stands alone, also where a line broke off", "[output][console]") {
   FullDisk disk(2);
-  GapWriter writer(write_to(disk));
+  GapWriter writer(write_to(disk), "[ddprun]");
   write_all(writer, "one\n");
   SECTION("after half a line of a worker") {
     disk.free(kMuch);
@@ -120,7 +123,7 @@ TEST_CASE("the line about a gap stands alone, also where a line broke off", "[ou
 
 TEST_CASE("who waits or has gone loses nothing that could be told of later", "[output][console]") {
   FullDisk disk(0);
-  GapWriter writer(write_to(disk));
+  GapWriter writer(write_to(disk), "[ddprun]");
   for (const int error : {EAGAIN, EPIPE, ECONNRESET}) {
     disk.refuse_with(error);
     CHECK(writer.write("text\n").error == error);
@@ -131,6 +134,31 @@ TEST_CASE("who waits or has gone loses nothing that could be told of later", "[o
   disk.refuse_with(EAGAIN);
   CHECK(writer.write("more\n").error == EAGAIN);
   CHECK(writer.missing_bytes() == 5);
+}
+
+TEST_CASE("what is given up while the line about a gap waits is counted in it, or in the next one",
+          "[output][console]") {
+  FullDisk disk(0);
+  GapWriter writer(write_to(disk), "[ddprun]");
+  writer.lose("lost\n", EAGAIN);
+  disk.refuse_with(EAGAIN);
+  CHECK(writer.write("more\n").error == EAGAIN);
+  writer.lose("more\n", EAGAIN);
+  const std::string note = " bytes of output are missing here: Resource temporarily unavailable\n";
+  SECTION("before the line began") {
+    disk.free(kMuch);
+    CHECK(writer.tell());
+    CHECK(disk.content() == "[ddprun] 10" + note);
+  }
+  SECTION("within the line") {
+    disk.free(4);
+    CHECK_FALSE(writer.tell());
+    writer.lose("last\n", EAGAIN);
+    disk.free(kMuch);
+    write_all(writer, "two\n");
+    CHECK(disk.content() == "[ddprun] 10" + note + "[ddprun] 5" + note + "two\n");
+  }
+  CHECK(writer.missing_bytes() == 0);
 }
 
 TEST_CASE("a disk that was full for a while costs the console that while alone",

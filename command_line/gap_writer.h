@@ -8,33 +8,41 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/output/write_call.h"
+#include "command_line/write_call.h"
 
-namespace ddprun::launcher {
+namespace ddprun::command_line {
 
 // For one thread at a time; the missing bytes may be asked for from any.
 class GapWriter {
  public:
-  explicit GapWriter(WriteCall write) : write_(std::move(write)) {}
+  // `speaker`: whose word the note of a gap is, "[ddprun]".
+  GapWriter(WriteCall write, std::string speaker)
+      : write_(std::move(write)), speaker_(std::move(speaker)) {}
 
   // EAGAIN: nothing can be taken now. EPIPE and ECONNRESET: nobody reads any more. After any other
   // error `text` counts as taken and missing; what comes next is tried again.
   Written write(std::string_view text);
+  // What waits can wait no longer: it counts as taken and missing, because of `error`.
+  Written lose(std::string_view text, int error);
+  // Tells what is missing without waiting for text that comes next. False: it cannot be told now.
+  bool tell();
 
   // That were not told of on the console itself; why, in words.
   std::size_t missing_bytes() const { return missing_; }
   std::string reason() const;
 
  private:
-  bool write_note(Written& failure);
-  Written lose(std::string_view text, int error);
+  bool tell_all(Written& failure);
   Written try_write(std::string_view text);
 
   WriteCall write_;
+  std::string speaker_;
   std::atomic<std::size_t> missing_ = 0;
   std::atomic<int> error_ = 0;
-  std::string note_;  // The rest of the line that tells of them.
+  std::string note_;         // The rest of the line that tells of some of them:
+  std::size_t noted_ = 0;    // so many,
+  bool note_begun_ = false;  // and some of the line was taken.
   bool line_start_ = true;
 };
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::command_line

@@ -1,12 +1,12 @@
 // The line that tells of a gap goes first, and counts as told when all of it was taken.
-#include "launcher/output/gap_writer.h"
+#include "command_line/gap_writer.h"
 
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <system_error>
 
-namespace ddprun::launcher {
+namespace ddprun::command_line {
 namespace {
 
 // What waits, or is over, loses nothing that could be told of later.
@@ -27,27 +27,38 @@ Written GapWriter::try_write(std::string_view text) {
 
 Written GapWriter::write(std::string_view text) {
   Written written;
-  if (missing_ > 0 && !write_note(written)) {
+  if (!tell_all(written)) {
     return is_refusal(written.error) ? lose(text, written.error) : written;
   }
   written = try_write(text);
   return is_refusal(written.error) ? lose(text, written.error) : written;
 }
 
-bool GapWriter::write_note(Written& failure) {
-  if (note_.empty()) {
-    note_ = fmt::format("{}[ddprun] {} bytes of output are missing here: {}\n",
-                        line_start_ ? "" : "\n", missing_.load(), reason());
-  }
-  while (!note_.empty()) {
-    failure = try_write(note_);
-    if (failure.error != 0) {
-      if (is_refusal(failure.error)) note_.clear();  // The next one will count more.
-      return false;
+bool GapWriter::tell() {
+  Written failure;
+  return tell_all(failure);
+}
+
+bool GapWriter::tell_all(Written& failure) {
+  while (missing_ > 0) {
+    if (note_.empty()) {
+      noted_ = missing_;
+      note_ = fmt::format("{}{} {} bytes of output are missing here: {}\n", line_start_ ? "" : "\n",
+                          speaker_, noted_, reason());
+      note_begun_ = false;
     }
-    note_.erase(0, failure.bytes);
+    while (!note_.empty()) {
+      failure = try_write(note_);
+      if (failure.error != 0) {
+        // The next one will count more. One that has begun and only waits is gone on with.
+        if (is_refusal(failure.error) || !note_begun_) note_.clear();
+        return false;
+      }
+      note_.erase(0, failure.bytes);
+      note_begun_ = true;
+    }
+    missing_ -= noted_;
   }
-  missing_ = 0;
   return true;
 }
 
@@ -57,4 +68,4 @@ Written GapWriter::lose(std::string_view text, int error) {
   return {text.size(), 0};
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::command_line
