@@ -200,7 +200,8 @@ class Watching(WithJob):
         attempts = 8
         script = (f"i=$TORCHELASTIC_RESTART_COUNT; echo attempt $i\n"
                   f"until [ -e {self.folder}/go.$i ]; do sleep 0.02; done\n[ $i = {attempts - 1} ]\n")
-        job = self.read_files_job(script, "--nproc-per-node", "2", "--max-restarts", str(attempts), "--restart-backoff", "0")
+        job = self.read_files_job(script, "--nproc-per-node", "2", "--max-restarts", str(attempts), "--restart-backoff", "0",
+                                  "--max-same-failures", "0")
         self.until(lambda: "[1]: attempt 0" in self.ask("logs", "night")[1], "the first attempt's lines")
         # Two ranks of two files each: not enough for those of all attempts at once.
         follower = self.start("logs", "-f", "night", open_files=28)
