@@ -81,6 +81,8 @@ class Plan {
   void describe_stalls();
   void describe_watching();
   void describe_workers();
+  std::string address() const;  // Where workers find the store.
+  std::string source_of_address() const;
   rendezvous::RoundStart first_round() const;
   WorkerSpecInputs spec_inputs(const rendezvous::RoundStart& round) const;
   std::string source_of_store() const;
@@ -177,12 +179,9 @@ void Plan::describe_endpoint() {
   }
   const std::string port =
       options_.endpoint_port == 0 ? "a free port" : std::to_string(options_.endpoint_port);
-  const std::string address =
-      facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
   row("endpoint",
-      fmt::format("{}, {}", address, options_.endpoint_port == 0 ? port : "port " + port),
-      fmt::format("address: {}; port: {}", options_.endpoint_sources.address,
-                  options_.endpoint_sources.port));
+      fmt::format("{}, {}", address(), options_.endpoint_port == 0 ? port : "port " + port),
+      fmt::format("address: {}; port: {}", source_of_address(), options_.endpoint_sources.port));
   const std::string where =
       facts_.plan.bind_address.empty() ? "all interfaces" : facts_.plan.bind_address;
   switch (facts_.plan.role) {
@@ -238,10 +237,18 @@ rendezvous::RoundStart Plan::first_round() const {
   round.world_size = options_.nnodes_max * options_.nproc_per_node;
   round.role_rank_base = round.rank_base;
   round.role_world_size = round.world_size;
-  round.master_addr =
-      facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
+  round.master_addr = address();
   round.master_port = options_.endpoint_port;
   return round;
+}
+
+std::string Plan::address() const {
+  return facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
+}
+
+std::string Plan::source_of_address() const {
+  const bool is_own = address() != options_.endpoint_host && address() == options_.local_addr;
+  return is_own ? source("local-addr") : options_.endpoint_sources.address;
 }
 
 std::string Plan::source_of_store() const {
@@ -264,8 +271,7 @@ std::string Plan::source_of_variable(const std::string& name, const std::string&
       {"GROUP_WORLD_SIZE", source("nnodes")},
       {"ROLE_NAME", source("role")},
       {"ROLE_WORLD_SIZE", "all workers of that role"},
-      {"MASTER_ADDR",
-       has_own_store() ? "this node: " + source("local-addr") : options_.endpoint_sources.address},
+      {"MASTER_ADDR", has_own_store() ? "this node: " + source("local-addr") : source_of_address()},
       {"MASTER_PORT", has_own_store() ? "free in this attempt" : options_.endpoint_sources.port},
       {"DDPRUN_TERM", "the attempt's coordinator: 0 is the first one"},
       {"TORCHELASTIC_RESTART_COUNT", "the attempt"},

@@ -34,11 +34,17 @@ bool is_loopback(const std::string& address) {
   return bytes.size() == 16 && bytes == address_bytes("::1");
 }
 
+bool is_all(const std::vector<unsigned char>& bytes) {
+  return !bytes.empty() &&
+         std::all_of(bytes.begin(), bytes.end(), [](unsigned char byte) { return byte == 0; });
+}
+
 // The one address to listen on so that all nodes can connect, or "" for all interfaces.
 std::string listening_address(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost") return loopback;
   // No other node comes to a loopback address, so that no secret is asked for: then nobody may.
   if (is_loopback(host)) return host;
+  if (is_unspecified(host)) return "";
   if (!address_bytes(host).empty()) return facts.is_local(host) ? host : "";
   // A name: hosts files often map a machine's own name to loopback, where no other node gets in.
   std::vector<std::string> usable;
@@ -54,6 +60,17 @@ bool looks_local(const std::string& host, const EndpointFacts& facts) {
 }
 
 }  // namespace
+
+bool is_unspecified(const std::string& address) { return is_all(address_bytes(address)); }
+
+// Another port than the endpoint's is not where this node has come in: a tunnel's end, or a port
+// that is mapped.
+std::string store_host(const LaunchOptions& options, bool came_by_endpoint, const std::string& told,
+                       int told_port) {
+  const bool is_there = came_by_endpoint && told_port == options.endpoint_port &&
+                        another_host_may_join(options) && !meets_in_etcd(options);
+  return is_there ? options.endpoint_host : told;
+}
 
 bool another_host_may_join(const LaunchOptions& options) {
   const std::string& host = options.endpoint_host;
@@ -148,7 +165,12 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
     plan.role =
         looks_local(host, facts) ? EndpointPlan::Role::HostIfFree : EndpointPlan::Role::Join;
   }
-  if (plan.role != EndpointPlan::Role::Join && !looks_local(host, facts)) {
+  const bool hosts = plan.role != EndpointPlan::Role::Join;
+  // It listens there, too, and has been told that the others reach it so.
+  if (hosts && options.nnodes_max > 1 && plan.bind_address.empty() && !options.local_addr.empty()) {
+    plan.master_addr = options.local_addr;
+  }
+  if (hosts && !looks_local(host, facts)) {
     plan.warning = fmt::format(
         "{} is not an address of this machine, which hosts the endpoint: listening on all "
         "interfaces",

@@ -41,6 +41,15 @@ struct EndpointFacts {
 
 EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& facts);
 
+// Where a node's workers find the store of a round. `came_by_endpoint`: it reached the round's
+// coordinator at options.endpoint_host. It names the store's host as it has itself found it, which
+// the host's own name for itself, `told`, may be no way to: 0.0.0.0, or a name of its hosts file.
+std::string store_host(const LaunchOptions& options, bool came_by_endpoint, const std::string& told,
+                       int told_port);
+
+// 0.0.0.0 or ::, where a host listens, and which is no way to it.
+bool is_unspecified(const std::string& address);
+
 // Whether a node on another host could come to this job: several nodes, and an endpoint that is no
 // loopback address. Only the options count, so that all nodes answer alike.
 bool another_host_may_join(const LaunchOptions& options);

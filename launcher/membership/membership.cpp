@@ -367,8 +367,7 @@ JobArbiterCallbacks Membership::on_arbiter() {
 }
 
 void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
-  rendezvous::Seat self{
-      .node_id = search_.node_id(), .host = host_name_, .address = plan_.master_addr};
+  rendezvous::Seat self{.node_id = search_.node_id(), .host = host_name_, .address = own_address()};
   for (const rendezvous::Seat& seat : search_.round().succession().council) {
     if (seat.node_id == self.node_id) self = seat;
   }
@@ -450,7 +449,7 @@ rendezvous::Hello Membership::hello() const {
   hello.replaces = search_.replaced_id();
   hello.host = host_name_;
   hello.address = options_.local_addr;
-  if (endpoint_ && hello.address.empty()) hello.address = plan_.master_addr;
+  if (endpoint_ && hello.address.empty()) hello.address = own_address();
   if (options_.backend == RendezvousBackend::Static || options_.node_rank_given) {
     hello.node_rank = options_.node_rank;
   }
@@ -619,7 +618,17 @@ void Membership::lead(const rendezvous::Lead& elected) {
 rendezvous::Seat Membership::own_seat() const {
   const auto& seat = search_.round().seat();
   const int group_rank = seat ? seat->group_rank : 0;
-  return {search_.node_id(), group_rank, host_name_, plan_.master_addr, endpoint_->port()};
+  return {search_.node_id(), group_rank, host_name_, own_address(), endpoint_->port()};
+}
+
+// For other nodes.
+std::string Membership::own_address() const {
+  return is_unspecified(plan_.master_addr) ? host_name_ : plan_.master_addr;
+}
+
+std::string Membership::store_host(const rendezvous::RoundStart& round) const {
+  const bool came_by_endpoint = !endpoint_ && search_.target() == nullptr;
+  return launcher::store_host(options_, came_by_endpoint, round.master_addr, round.master_port);
 }
 
 // So that nobody has to ask around for it.

@@ -91,6 +91,9 @@ class Membership {
   void ask_coordinator(rendezvous::Query query, std::chrono::milliseconds limit,
                        std::function<void(const rendezvous::QueryAnswer& answer)> done);
   bool connected() const { return client_ && client_->connected(); }
+  // What this node's workers are told as MASTER_ADDR: endpoint.h has why it may be another spelling
+  // than the round's.
+  std::string store_host(const rendezvous::RoundStart& round) const;
 
   // Ends the connection, and calls `on_left` when the endpoint, if it is here, has served the other
   // nodes, at the latest after `linger`. May be called from a callback; no other one comes after.
@@ -109,6 +112,7 @@ class Membership {
   void lead(const rendezvous::Lead& elected);
   void follow(const rendezvous::Seat& coordinator);
   rendezvous::Seat own_seat() const;
+  std::string own_address() const;
   void announce();
   asio::awaitable<void> tell_first_endpoint();
   void tell(const rendezvous::Seat& seat);

@@ -90,6 +90,18 @@ void decide_etcd_endpoint(const SplitArguments& given, LaunchOptions& result) {
   if (parsed.port) result.endpoint_sources.port = endpoint->source;
 }
 
+// torchrun then takes the endpoint for a path, which here would be a host that is misspelt.
+void refuse_file_store(const SplitArguments& given, const LaunchOptions& result) {
+  const auto* conf = given.find("rdzv-conf");
+  if (conf == nullptr || result.backend != RendezvousBackend::C10d) return;
+  const auto words = parse_conf(*conf);
+  const auto type = words.find("store_type");
+  if (type == words.end() || type->second != "file") return;
+  throw usage_error(conf->source +
+                    ": nodes do not meet in a file; give --rdzv-endpoint=HOST:PORT of one of them, "
+                    "or --rdzv-backend=etcd");
+}
+
 // Host, and the port if one was asked for. --rdzv-endpoint wins, as in torchrun.
 HostPort chosen_endpoint(const SplitArguments& given, LaunchOptions& result) {
   HostPort chosen{"127.0.0.1", std::nullopt};
@@ -139,6 +151,7 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
   if (result.standalone) return decide_standalone(given, result);
   if (asks_etcd(given, result)) return decide_etcd_endpoint(given, result);
 
+  refuse_file_store(given, result);
   const HostPort chosen = chosen_endpoint(given, result);
   const bool is_static = result.backend == RendezvousBackend::Static;
   const bool one_node = result.nnodes_max == 1;

@@ -89,6 +89,36 @@ TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   finish({&first, &second});
 }
 
+TEST_CASE("each host's workers find the store as their host has found the endpoint") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const std::string program = until_usr1("up $RANK at $MASTER_ADDR:$MASTER_PORT");
+  const auto of = [&](int host, const std::string& address, const std::vector<std::string>& more) {
+    return hosts.on(host, launch({"--nnodes", "2", "--forward-signals", "USR1"}) +
+                              std::vector<std::string>{"--master-addr", address} + more +
+                              shell(program));
+  };
+  SECTION("static: the first one listens everywhere") {
+    Process first(of(0, "0.0.0.0", {"--node-rank", "0"}));
+    Process second(of(1, NetworkHosts::address(0), {"--node-rank", "1"}));
+    REQUIRE(first.wait_for_output("up 0 at 0.0.0.0:29500", 20s));
+    REQUIRE(second.wait_for_output("up 1 at 10.77.0.1:29500", 20s));
+    CHECK(run(hosts.on(1, store_client()), 20s).output == "served\n");
+    finish({&first, &second});
+  }
+  SECTION("elastic, with the address for others") {
+    const std::vector<std::string> elastic = {"--rdzv-backend", "c10d", "--rdzv-conf"};
+    Process first(of(
+        0, "0.0.0.0",
+        elastic + std::vector<std::string>{"is_host=1", "--local-addr", NetworkHosts::address(0)}));
+    Process second(
+        of(1, NetworkHosts::address(0), elastic + std::vector<std::string>{"is_host=0"}));
+    REQUIRE(first.wait_for_output("up 0 at 10.77.0.1:29400", 20s));
+    REQUIRE(second.wait_for_output("up 1 at 10.77.0.1:29400", 20s));
+    finish({&first, &second});
+  }
+}
+
 TEST_CASE("a host that the user named may use the store") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(3);

@@ -10,8 +10,8 @@ import sys
 import unittest
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "plot", "rendezvous", "scripts",
-           "tests", "trainer", "worker")
+FOLDERS = ("benchmarks", "cmake", "command_line", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "plot", "rendezvous",
+           "scripts", "tests", "trainer", "worker")
 # Files of others: of the system, of libraries, of an installed package, of a reader, and places that stand for any.
 FOREIGN = re.compile(r"^build_info\.h$|(^|/)(torch|linux|tensorflow|tensorboard|nccl)/|^(torch|mpi|nccl|unistd|CUDAStream)\.h$"
                      r"|^TorchConfig\.cmake$|^cmake/ddprun/$|(^|/)(my_training|train|script|hello|x)\.py$|^scaling\.md$|NAME|^a(_test)?\.cpp$")

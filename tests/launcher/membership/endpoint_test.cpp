@@ -101,6 +101,42 @@ TEST_CASE("an endpoint that is not local is listened for everywhere, with a warn
   CHECK(plan.warning.find("10.0.0.9") != std::string::npos);
 }
 
+TEST_CASE("who listens everywhere tells its workers the address that it was given for others",
+          "[launcher][endpoint]") {
+  for (const char* everywhere : {"0.0.0.0", "::", "0:0:0:0:0:0:0:0"}) {
+    CHECK(is_unspecified(everywhere));
+    LaunchOptions options = nodes(2, everywhere);
+    const EndpointPlan plan = plan_endpoint(options, machine({everywhere}));
+    CHECK(plan.bind_address.empty());
+    CHECK(plan.master_addr == everywhere);  // Its own workers get there.
+    options.local_addr = "10.0.0.5";
+    CHECK(plan_endpoint(options, machine({everywhere})).master_addr == "10.0.0.5");
+    options.node_rank = 1;
+    CHECK(plan_endpoint(options, machine({everywhere})).master_addr == everywhere);
+  }
+  for (const char* one : {"10.0.0.5", "0.0.0.1", "this", "::1", ""})
+    CHECK_FALSE(is_unspecified(one));
+  // Where it listens at one address alone, that is the way.
+  LaunchOptions options = nodes(2, "10.0.0.5");
+  options.local_addr = "192.168.0.5";
+  CHECK(plan_endpoint(options, machine({"10.0.0.5"})).master_addr == "10.0.0.5");
+}
+
+TEST_CASE("workers find the store where their node has found the endpoint",
+          "[launcher][endpoint]") {
+  LaunchOptions options = nodes(2, "10.0.0.5", 1);
+  options.endpoint_port = 29500;
+  CHECK(store_host(options, true, "0.0.0.0", 29500) == "10.0.0.5");
+  CHECK(store_host(options, true, "head", 29500) == "10.0.0.5");
+  // Another node coordinates since; the store is behind another port than the one that was come to.
+  CHECK(store_host(options, false, "10.0.0.7", 29500) == "10.0.0.7");
+  CHECK(store_host(options, true, "head", 40000) == "head");
+  options.endpoint_host = "localhost";  // A tunnel's end, or nodes of one machine.
+  CHECK(store_host(options, true, "head", 29500) == "head");
+  options = nodes(1, "10.0.0.5");
+  CHECK(store_host(options, true, "127.0.0.1", 29500) == "127.0.0.1");
+}
+
 TEST_CASE("c10d: whoever is local to the endpoint may host it", "[launcher][endpoint]") {
   CHECK(plan_endpoint(elastic("10.0.0.5"), machine({"10.0.0.5"})).role == Role::HostIfFree);
   CHECK(plan_endpoint(elastic("this"), machine({})).role == Role::HostIfFree);

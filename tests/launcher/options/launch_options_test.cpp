@@ -307,6 +307,13 @@ TEST_CASE("nodes may meet in an etcd, as torchrun's users name one", "[options]"
             "takeover=false"));
 }
 
+TEST_CASE("torchrun's store in a file is refused by its name, not by the endpoint's", "[options]") {
+  const std::string error = error_of({"--nnodes=2", "--rdzv-backend=c10d",
+                                      "--rdzv-conf=store_type=file", "--rdzv-endpoint=/shared/r"});
+  CHECK(has(error, "--rdzv-conf=store_type=file: nodes do not meet in a file"));
+  CHECK(options({"--nnodes=2", "--rdzv-conf=store_type=file"}).endpoint_port == 29500);
+}
+
 TEST_CASE("a tie-breaker may be an etcd, as etcdctl names one", "[options]") {
   const auto with = [](const std::string& servers, const Variables& variables = {}) {
     return options({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=host:1",
