@@ -78,6 +78,11 @@ class Agent {
                 [this] { return machine_.state(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
+  ~Agent() {
+    if (starter_ != nullptr) starter_->stop_watching();  // It outlives io_.
+  }
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
 
   int run();
 

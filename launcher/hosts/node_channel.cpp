@@ -106,8 +106,9 @@ void NodeChannel::watch(asio::io_context& io, std::function<void(int signal)> on
   on_signal_ = std::move(on_signal);
   on_gone_ = std::move(on_gone);
   // Its own copy: closing it must leave fd_ to the destructor.
-  input_ = std::make_unique<asio::posix::stream_descriptor>(io);
-  rendezvous::hand_over(rendezvous::duplicate(fd_.get(), kAboveWorkers), *input_);
+  auto input = std::make_unique<asio::posix::stream_descriptor>(io);
+  rendezvous::hand_over(rendezvous::duplicate(fd_.get(), kAboveWorkers), *input);
+  input_ = std::move(input);  // Where that fails it goes before `io` does.
   wait();
 }
 
