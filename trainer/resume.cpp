@@ -12,6 +12,7 @@
 #include <system_error>
 #include <vector>
 
+#include "trainer/checkpoint/recipe_state.h"
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
 #include "trainer/consistency/verify_sync.h"
@@ -22,16 +23,23 @@ namespace ddprun::trainer {
 namespace {
 
 void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path& path) {
+  const bool other_pixels = !pixel_difference(file.metadata, job.identity).empty();
   const RestoredCheckpoint restored = restore_checkpoint(
       std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts,
       job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict);
   job.state = restored.state;
+  if (other_pixels) job.resumed_on_other_pixels = {job.state.epoch, job.state.step};
   for (const std::string& warning : restored.warnings) job.reporter->warning(warning);
   for (const std::string& part : restored.unknown_parts) {
-    if (job.options.evaluate) break;  // The state of a training is none of its business.
+    if (job.options.evaluate && part != average_part_name) continue;  // None of its business.
     job.reporter->warning(
-        fmt::format("{} holds the state of '{}', which this run does not have: it is left out",
-                    path.string(), part));
+        job.options.evaluate
+            ? fmt::format("{} holds averaged weights, too, which --ema of the training that wrote "
+                          "it would validate as well",
+                          path.string())
+            : fmt::format(
+                  "{} holds the state of '{}', which this run does not have: it is left out",
+                  path.string(), part));
   }
   job.reporter->line(fmt::format("resumed from {}: epoch {}, step {}", path.string(),
                                  epoch_at_hand(job.state), job.state.step));
@@ -159,6 +167,17 @@ void check_readable(const char* option, const std::string& name, const char* wha
   if (::access(name.c_str(), R_OK) == 0) return;
   throw UsageError(
       fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(errno), what));
+}
+
+// A file that is there and no checkpoint was given wrong.
+Safetensors read_named(const std::string& path) {
+  try {
+    return read_safetensors(path);
+  } catch (const SafetensorsAccessError&) {
+    throw;
+  } catch (const SafetensorsError& error) {
+    throw UsageError(std::string("--resume: ") + error.what());
+  }
 }
 
 // Training's own command with --evaluate validates what the training began with. Whoever names a
@@ -291,17 +310,17 @@ bool goes_on_from_folder(TrainingJob& job) {
   return found;
 }
 
-// Lost, moved away, or in the folder that the run began in: the next ones are better than none.
-void forget_missing_best(TrainingJob& job) {
-  if (job.folder && !job.options.evaluate && !job.folder->has_best()) job.state.best_prec1 = 0;
-}
-
-// What workers have in memory may tell of a best one that nobody came to write.
+// Of who has begun anew the folder knows none.
 void keep_to_written_best(TrainingJob& job) {
-  if (!job.folder || job.options.evaluate) return;
+  if (!job.folder || job.options.evaluate || job.state.step == 0) return;
+  const double told = job.state.best_prec1;
   job.state.best_prec1 =
-      written_best(*job.folder, job.identity, job.state.best_prec1,
+      written_best(*job.folder, job.identity, told,
                    [&job](const std::string& text) { job.reporter->warning(text); });
+  if (job.state.best_prec1 <= told) return;
+  job.reporter->line(
+      fmt::format("best.safetensors has a top-1 of {:.2f} %, and is kept until one is better",
+                  job.state.best_prec1));
 }
 
 // What another rank gave tells of a folder that only rank 0 sees.
@@ -326,9 +345,9 @@ void know_validation(TrainingJob& job) {
 
 double written_best(const CheckpointFolder& folder, const RunIdentity& identity, double known,
                     const std::function<void(const std::string& text)>& warn) {
-  if (known == 0 || !folder.has_best()) return 0;
+  if (!folder.has_best()) return 0;
   try {
-    return std::min(known, accuracy_in(folder.read_best(), "best.safetensors", identity));
+    return accuracy_in(folder.read_best(), "best.safetensors", identity);
   } catch (const SafetensorsAccessError&) {  // It may be what is known of.
     return known;
   } catch (const std::runtime_error& error) {
@@ -349,7 +368,7 @@ void bring_to_start(TrainingJob& job) {
   if (goes_on_from_folder(job)) return;
   if (names_file(options)) {
     check_readable("--resume", options.resume, "a checkpoint");
-    resume_from(job, read_safetensors(options.resume), options.resume);
+    resume_from(job, read_named(options.resume), options.resume);
     check_folder_is_free(job, job.state.step);
     return;
   }
@@ -357,7 +376,7 @@ void bring_to_start(TrainingJob& job) {
   if (!options.weights.empty()) {
     start_from_weights(job);
   } else if (options.evaluate) {
-    throw CheckpointError(
+    throw UsageError(
         fmt::format("--evaluate: there is no checkpoint in {}: give another --checkpoint-dir, "
                     "--resume FILE or --weights FILE",
                     options.checkpoint_dir.string()));
@@ -403,8 +422,7 @@ void verify_snapshot(TrainingJob& job, const worker::StateLead& lead) {
 
 void share_state(TrainingJob& job, const worker::StateLead& lead) {
   know_validation(job);
-  if (!lead.any) forget_missing_best(job);
-  if (lead.any && lead.root == 0) keep_to_written_best(job);
+  if (!lead.any || lead.root == 0) keep_to_written_best(job);
   if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;

@@ -28,9 +28,11 @@ worker::StateLead find_snapshot(TrainingJob& job);
 // ranks alike.
 void verify_snapshot(TrainingJob& job, const worker::StateLead& lead);
 
-// The best accuracy that counts from here on: what the folder's best weights tell of themselves, if
-// that is less than what is known. Somebody may know of better ones that nobody came to write. 0:
-// there are none, or they are damaged, which is told; the next validation's replace them.
+// The best accuracy that counts from here on: what the folder's best weights tell of themselves.
+// Somebody may know of better ones that nobody came to write, or that are in another folder; who
+// has gone back to an older checkpoint knows of worse ones alone. 0: there are none, or none of
+// this validation, or they are damaged, which is told; the next validation's replace them. `known`:
+// where they cannot be read now.
 double written_best(const CheckpointFolder& folder, const RunIdentity& identity, double known,
                     const std::function<void(const std::string& text)>& warn);
 

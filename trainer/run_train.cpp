@@ -174,6 +174,7 @@ StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const work
   StopReason stop = StopReason::None;
   if (options.evaluate) {
     validate(job, /*in_epoch=*/false);
+    job.reporter->last_page();
   } else {
     job.stop = std::make_unique<StopVote>(signals, job.communicator(), job.place.device,
                                           options.max_time_s, started);

@@ -151,6 +151,18 @@ std::string listed(const std::vector<std::string>& names) {
                                          : text;
 }
 
+// Why an accuracy that `file` tells is none that this run's could be compared with, in words; "":
+// it is one.
+std::string other_validation(const Safetensors& file, const std::string& name,
+                             const RunIdentity& identity) {
+  // Files of older versions tell of no validation; it goes with the images of training, then.
+  const bool told = file.metadata.contains(validation_list_key);
+  const DataIdentity classes{.class_names = identity.data.class_names};
+  return joined(joined(differences_in({"dataset", "image"}, file, name, identity),
+                       data_difference(file.metadata, told ? classes : identity.data)),
+                validation_difference(file.metadata, identity));
+}
+
 void check_part(const CheckpointPart& part, const PartState& state, const std::string& name) {
   if (!part.check) return;
   try {
@@ -228,7 +240,7 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const CheckpointParts& parts, IdentityCheck check) {
   if (const auto format = file.metadata.find(format_key);
       format == file.metadata.end() || format->second != format_name) {
-    throw CheckpointError(
+    throw ForeignCheckpointError(
         fmt::format("{} holds weights only, without the state of training: load "
                     "it with --weights",
                     name));
@@ -242,17 +254,13 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
       .step = step_of(file, name),
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
-  // An accuracy on other images is none that this run could be compared with.
-  const bool other_images = !differences_in({"dataset", "image"}, file, name, identity).empty() ||
-                            !data_difference(file.metadata, identity.data).empty();
-  if (other_images) restored.state.best_prec1 = 0;
-  const std::string other_validation = validation_difference(file.metadata, identity);
-  if (!other_validation.empty() && restored.state.best_prec1 > 0) {
+  const std::string other = other_validation(file, name, identity);
+  if (!other.empty() && restored.state.best_prec1 > 0) {
     restored.state.best_prec1 = 0;
     restored.warnings.push_back(
         fmt::format("{} has its best accuracy from another validation ({}): it does not count any "
                     "more, and the next validation's weights replace best.safetensors",
-                    name, other_validation));
+                    name, other));
   }
   std::vector<PartState> states;
   for (const CheckpointPart& part : parts) {
@@ -283,7 +291,7 @@ std::int64_t step_of(const Safetensors& file, const std::string& name) {
 }
 
 double accuracy_in(const Safetensors& file, const std::string& name, const RunIdentity& identity) {
-  if (!validation_difference(file.metadata, identity).empty()) return 0;
+  if (!other_validation(file, name, identity).empty()) return 0;
   return metadata_percent(file, "best_prec1", name);
 }
 

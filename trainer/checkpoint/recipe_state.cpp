@@ -70,7 +70,7 @@ LossScalerState scaler_state_of(const PartState& part) {
 }  // namespace
 
 CheckpointPart average_part(ModelAverage& average) {
-  return {.name = "ema",
+  return {.name = average_part_name,
           .save =
               [&average] {
                 return average.started() ? PartState{average.tensors(), {}} : PartState{};

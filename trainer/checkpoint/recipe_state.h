@@ -9,6 +9,8 @@
 
 namespace ddprun::trainer {
 
+inline constexpr const char* average_part_name = "ema";
+
 // "ema": the averaged weights under the model's names. A checkpoint without them starts the
 // average anew. Keeps a reference.
 CheckpointPart average_part(ModelAverage& average);

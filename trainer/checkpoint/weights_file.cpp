@@ -17,6 +17,7 @@ constexpr std::string_view part_separator = "/";
 constexpr std::string_view averaged_count =
     "n_averaged";  // Of torch.optim.swa_utils.AveragedModel.
 
+// What is there and no file of weights was given wrong; what cannot be read now may be sound.
 Safetensors read_any(const std::filesystem::path& path) {
   const std::string name = path.string();
   std::string bytes;
@@ -26,22 +27,27 @@ Safetensors read_any(const std::filesystem::path& path) {
     throw CheckpointError(error.what());
   }
   if (bytes.empty()) {
-    throw CheckpointError(name + " is empty: copy or download it again, or give another file");
+    throw ForeignCheckpointError(name +
+                                 " is empty: copy or download it again, or give another file");
   }
   const std::string_view file = bytes;
   try {
     if (file.starts_with(zip_magic)) return {parse_torch_file(file), {}};
   } catch (const TorchFileError& error) {
-    throw CheckpointError(
+    throw ForeignCheckpointError(
         fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
   }
   if (file.starts_with(old_torch_magic)) {
-    throw CheckpointError(fmt::format(
+    throw ForeignCheckpointError(fmt::format(
         "{} is in the format that torch.save had before PyTorch 1.6. Write it anew with Python: "
         "torch.save(torch.load('{}', map_location='cpu'), 'new.pth')",
         name, name));
   }
-  return parse_safetensors(file, name);
+  try {
+    return parse_safetensors(file, name);
+  } catch (const SafetensorsError& error) {
+    throw ForeignCheckpointError(error.what());
+  }
 }
 
 // "fc." of "fc.weight": the layer that was registered last.
@@ -67,8 +73,8 @@ void check_classes(const NamedTensors& tensors, const std::string& name, const s
           ? "give the data that it was trained on, or weights that were trained on this data"
           : fmt::format("add --new-head to load all but the last layer ('{}')",
                         head.substr(0, head.size() - 1));
-  throw CheckpointError(fmt::format("{} is for {} classes, and the data has {}: {}", name,
-                                    found->size(0), expected.size(0), remedy));
+  throw ForeignCheckpointError(fmt::format("{} is for {} classes, and the data has {}: {}", name,
+                                           found->size(0), expected.size(0), remedy));
 }
 
 // Another program may call something else "class_names" or "mean".

@@ -160,8 +160,10 @@ class Reporter {
   void written(std::int64_t step);  // The checkpoint of this step is on the disk.
   // The last event; all files are complete after it.
   void end(const std::string& name, const MetricsFields& fields);
+  void last_page() { write_page(When::End); }  // Of an evaluation, which has no such event.
 
  private:
+  enum class When { Due, End };
   bool shows_row() const { return options_.enabled && options_.terminal && options_.rank_told < 0; }
   double now_s() const;
 
@@ -173,7 +175,6 @@ class Reporter {
   void watch_for_a_stand();  // On a thread of its own.
   // And these only where they warn.
   void warn_of_tensorboard();
-  enum class When { Due, End };
   void write_page(When when);
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
 

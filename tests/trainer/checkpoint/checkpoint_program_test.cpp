@@ -331,6 +331,145 @@ TEST_CASE("a run that goes on in another folder has its best weights there",
   CHECK(events(now / "metrics", "validation").back()["best_prec1"] == accuracy(now));
 }
 
+namespace {
+
+// Learns some of its four kinds in each of the first epochs.
+Arguments learning_run(const ScratchFolder& folder, const Arguments& more) {
+  return run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "400",
+                         "--synthetic-classes", "4", "--batch-size", "4"}) +
+         more;
+}
+
+double best_in(const std::filesystem::path& file) {
+  return std::stod(metadata_of(file)["best_prec1"].get<std::string>());
+}
+
+constexpr const char* no_step = "1e-9";  // A learning rate by which a model stays as it is.
+
+}  // namespace
+
+TEST_CASE("a run that goes back to an older checkpoint keeps the best weights",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments kept{"--keep-checkpoints", "9"};
+  const auto first =
+      run_with(1, learning_run(folder, kept + Arguments{"--epochs", "3", "--lr", "1e-3"}));
+  INFO(first.output);
+  REQUIRE(first.status == 0);
+  const auto best = folder / "checkpoints/best.safetensors";
+  const std::string bytes = content_of(best);
+  const double known = best_in(best);
+  const double early = best_in(folder / "checkpoints/epoch_0001_step_0000100.safetensors");
+  REQUIRE(early < known);
+
+  for (const std::string name : {"epoch_0002_step_0000200", "epoch_0003_step_0000300"}) {
+    std::filesystem::remove(folder / ("checkpoints/" + name + ".safetensors"));
+  }
+  const auto back =
+      run_with(1, learning_run(folder, kept + Arguments{"--epochs", "2", "--lr", no_step}));
+  INFO(back.output);
+  CHECK(back.status == 0);
+  CHECK(contains(back.output, "best.safetensors has a top-1 of"));
+  CHECK(content_of(best) == bytes);
+  CHECK(best_in(folder / "checkpoints/epoch_0002_step_0000200.safetensors") == known);
+}
+
+TEST_CASE("what is better than the best of this folder is written, whatever is known from another",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder good, poor;
+  const auto first = run_with(1, learning_run(good, {"--epochs", "3", "--lr", "1e-3"}));
+  const auto second = run_with(1, learning_run(poor, {"--epochs", "1", "--lr", no_step}));
+  REQUIRE((first.status == 0 && second.status == 0));
+  const auto best = poor / "checkpoints/best.safetensors";
+  const double before = best_in(best);
+  REQUIRE(before < best_in(good / "checkpoints/best.safetensors"));
+
+  const auto on =
+      run_with(1, learning_run(poor, {"--epochs", "4", "--lr", no_step, "--resume",
+                                      good / "checkpoints/epoch_0003_step_0000300.safetensors"}));
+  INFO(on.output);
+  CHECK(on.status == 0);
+  CHECK(best_in(best) > before);
+  CHECK(best_in(best) == events(poor / "metrics", "validation").back()["best_prec1"]);
+}
+
+TEST_CASE("the best accuracy stays where images were added to train on alone",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  for (const std::string set : {"train", "val"}) {
+    for (const std::string kind : {"cat", "dog"}) write_images(folder / "data" / set / kind, 8);
+  }
+  const auto of_epochs = [&](const std::string& epochs, const Arguments& more) {
+    return run_with(1, folder_run(folder, folder / "data",
+                                  Arguments{"--epochs", epochs, "--resume-anyway"} + more));
+  };
+  REQUIRE(of_epochs("1", {}).status == 0);
+  const double best = best_in(folder / "checkpoints/last.safetensors");
+  REQUIRE(best > 0);
+  write_images(folder / "data/train/cat", 9);
+  const auto on = of_epochs("2", {"--no-validation"});
+  INFO(on.output);
+  REQUIRE(on.status == 0);
+  CHECK(contains(on.output, "16 images to train with instead of 17"));
+  CHECK(best_in(folder / "checkpoints/last.safetensors") == best);
+}
+
+TEST_CASE("pixels of another scale cost no checkpoint", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--epochs", "1"})).status == 0);
+  const Arguments wrong{"--epochs", "2", "--mean", "0,0,0", "--std", "1e-38,1e-38,1e-38"};
+  for (int start = 0; start < 2; ++start) {
+    const auto result = run_with(1, small_run(folder, options + wrong));
+    INFO(result.output);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "pixels of another scale than it was trained on: it stays"));
+  }
+  CHECK(files_ending_with(folder / "checkpoints", ".corrupt").empty());
+  CHECK(run_with(1, small_run(folder, options + Arguments{"--epochs", "2"})).status == 0);
+}
+
+TEST_CASE("a file that can never be gone on from is wrong usage, which no restart heals",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder before, now;
+  REQUIRE(run_with(1, small_run(before, {"--batch-size", "16", "--epochs", "1"})).status == 0);
+  const std::string best = before / "checkpoints/best.safetensors";
+  const std::string torn = now / "torn.safetensors";
+  write_bytes(torn, content_of(best).substr(0, 1000));
+  write_bytes(now / "text", "no weights");
+  write_bytes(now / "empty", "");
+  std::filesystem::create_directories(now / "checkpoints");
+  for (const Arguments& wrong :
+       std::vector<Arguments>{{"--weights", best, "--synthetic-classes", "5"},
+                              {"--weights", torn},
+                              {"--weights", now / "text"},
+                              {"--weights", now / "empty"},
+                              {"--resume", best},
+                              {"--resume", torn},
+                              {"--evaluate"}}) {
+    const auto result = run_with(1, small_run(now, wrong));
+    INFO(wrong.front() << ' ' << wrong.back() << ": " << result.output);
+    CHECK(result.status == 2);
+  }
+}
+
+TEST_CASE("an evaluation tells of averaged weights that it leaves out, and writes its page",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--epochs", "1"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--ema", "0.9"})).status == 0);
+  const std::string words = "holds averaged weights, too";
+  const auto without =
+      run_with(1, small_run(folder, {"--evaluate", "--report", folder / "page.html"}));
+  INFO(without.output);
+  CHECK(without.status == 0);
+  CHECK(contains(without.output, words));
+  CHECK(contains(content_of(folder / "page.html"), "<svg"));
+  const auto with = run_with(1, small_run(folder, {"--evaluate", "--ema", "0.9"}));
+  CHECK_FALSE(contains(with.output, words));
+  CHECK(contains(with.output, "EMA"));
+}
+
 TEST_CASE("what an epoch has trained is kept where its validation fails",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
