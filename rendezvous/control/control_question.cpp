@@ -1,5 +1,6 @@
-// It holds itself by its callbacks, and lets go of them at the end, whichever comes first: the
-// limit, the last message, or the end of the connection.
+// The wait for its limit holds it, until the end: that limit, the last message, or the end of the
+// connection, whichever comes first. A loop that is left before goes with that wait, and so with
+// it.
 #include "rendezvous/control/control_question.h"
 
 #include <asio/post.hpp>
@@ -47,8 +48,14 @@ class OpenQuestion : public std::enable_shared_from_this<OpenQuestion> {
     }
     connection_ = std::make_shared<ControlConnection>(std::move(socket_), "", std::move(session));
     connection_->limit_input(question_.answer_bytes_max);
-    connection_->start([self = shared_from_this()](std::string_view line) { self->hear(line); },
-                       [self = shared_from_this()](const std::string& why) { self->closed(why); });
+    // It is ours: callbacks that held us would make a circle.
+    connection_->start(
+        [weak = weak_from_this()](std::string_view line) {
+          if (const auto self = weak.lock()) self->hear(line);
+        },
+        [weak = weak_from_this()](const std::string& why) {
+          if (const auto self = weak.lock()) self->closed(why);
+        });
     connection_->send(question_.ask);
   }
 
@@ -71,7 +78,7 @@ class OpenQuestion : public std::enable_shared_from_this<OpenQuestion> {
     asio::error_code ignored;
     socket_.close(ignored);
     if (connection_) connection_->close();
-    // Later: the connection's callbacks hold us, and one of them may be running.
+    // Later: one of the connection's callbacks may be running.
     asio::post(io_, [self = shared_from_this(), end] {
       self->connection_.reset();
       std::exchange(self->done_, nullptr)(end);

@@ -66,6 +66,13 @@ void kill_worker(Process& node) {
   ::kill(found.front(), SIGKILL);
 }
 
+// What strangers may cost the launcher. AddressSanitizer keeps freed memory for a while.
+#ifdef __SANITIZE_ADDRESS__
+constexpr long memory_max_kib = 384 * 1'024;
+#else
+constexpr long memory_max_kib = 128 * 1'024;
+#endif
+
 }  // namespace
 
 TEST_CASE(
@@ -131,7 +138,7 @@ TEST_CASE(
   INFO(largest.output);
   CHECK(number_after(largest.output, "opened=") == 3'000);
   CHECK(number_after(largest.output, "open=") <= 1'024);
-  CHECK(status_of(first.pid(), "VmHWM") - before_kib < 128 * 1'024);
+  CHECK(status_of(first.pid(), "VmHWM") - before_kib < memory_max_kib);
   for (const char* kind : {"junk", "refused", "tls-shapes"}) {
     const auto heard = run(attack(hosts, {kind, "2"}), 60s);
     INFO(heard.output);
@@ -147,7 +154,7 @@ TEST_CASE(
                "joined=0"));
 
   first.wait_for_output("reads what it said meanwhile", 50ms);
-  CHECK(status_of(first.pid(), "VmHWM") - before_kib < 128 * 1'024);
+  CHECK(status_of(first.pid(), "VmHWM") - before_kib < memory_max_kib);
   CHECK(first.output().size() < 32 * 1'024);
   CHECK_FALSE(contains(first.output(), "\033"));
   CHECK_FALSE(contains(first.output(), "attempt 2"));
