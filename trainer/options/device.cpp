@@ -21,10 +21,9 @@ std::optional<std::vector<int>> gpu_ids_of(const std::string& text) {
 // A switch --NAME and --no-NAME, of which the last one given counts.
 void add_switch(CLI::App& app, const std::string& name, std::optional<bool>& value,
                 const std::string& help) {
-  app.add_flag_function(
-         "--" + name + ",!--no-" + name,
-         [&value](std::int64_t last) { value = last > 0; },  // -1 of --no-NAME.
-         help)
+  // Not by a function, whose values CLI11 converts with exceptions of its own: any word behind the
+  // name, in a file as well, would end the program.
+  app.add_flag("--" + name + ",!--no-" + name, value, help)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -288,6 +289,10 @@ CommandLine CommandLineReader::read(int argc, const char* const* argv, const std
     return refused_value(error.what() + more);
   } catch (const UsageError& error) {
     return refused_value(error.what());
+  } catch (const std::logic_error&) {
+    // std::stoll's, which CLI11 lets through: of --NAME=99999999999999999999 where NAME is a
+    // switch.
+    return refused_value("the value of a switch is no number, or too large: leave it out" + more);
   }
   options.data = data_path(options);
   return {options, 0};

@@ -186,6 +186,24 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 
+TEST_CASE("what stands behind a switch is true, false or refused", "[trainer][options]") {
+  CHECK(parse({"--fused-pool=off"}).options->fused_pool == false);
+  CHECK(parse({"--no-fused-pool"}).options->fused_pool == false);
+  CHECK(parse({"--no-fused-pool", "--fused-pool"}).options->fused_pool == true);
+  for (const std::string name : {"fused-pool", "no-fused-pool", "cudnn-benchmark", "resident-data",
+                                 "no-overlap", "evaluate"}) {
+    for (const std::string value : {"x", "maybe", "99999999999999999999"}) {
+      const bool is_huge = value.size() > 10;
+      INFO(name << ' ' << value);
+      const std::string word = "--" + name + "=" + value;
+      const int code = parse({word.c_str()}).exit_code;
+      CHECK((code == 2 || is_huge));  // Some take a number of any size for true.
+    }
+  }
+  CHECK(contains(said({"--fused-pool=x"}), "--fused-pool"));
+  CHECK(contains(said({"--fused-pool=99999999999999999999"}), "the value of a switch"));
+}
+
 TEST_CASE("working copies are of one GPU's weights, in 16 bits", "[trainer][options]") {
   CHECK(contains(said({"--working-copies"}), "give --precision bf16 or fp16"));
   CHECK(contains(said({"--working-copies", "--precision", "fp16", "--data-parallel", "2"}),
