@@ -198,7 +198,7 @@ TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer]
   write_bytes(folder / "bad", content_of(path).substr(0, 3000));
   const Result torn =
       train(quick_run(folder, "--resume " + in_quotes((folder / "bad").string())), folder);
-  CHECK(torn.code == 1);
+  CHECK(torn.code == 2);
   CHECK(contains(torn.output, (folder / "bad").string()));
   CHECK(contains(torn.output, "truncated"));
 }

@@ -258,7 +258,7 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
   CHECK(contains(load_error(folder / "none", *model), "No such file"));
   write_bytes(folder / "text", "these are no weights");
   CHECK_THROWS_AS(load_weights_file(folder / "text", WeightsUse::Training, *model),
-                  SafetensorsError);
+                  ForeignCheckpointError);
 }
 
 TEST_CASE("14.21: the labels of weights are compared where both sides tell what they mean",
