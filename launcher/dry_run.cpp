@@ -248,7 +248,11 @@ std::string Plan::address() const {
 
 std::string Plan::source_of_address() const {
   const bool is_own = address() != options_.endpoint_host && address() == options_.local_addr;
-  return is_own ? source("local-addr") : options_.endpoint_sources.address;
+  if (is_own) return source("local-addr");
+  const std::string& given = options_.endpoint_sources.address;
+  const bool is_chosen =
+      is_unspecified(options_.endpoint_host) && address() != options_.endpoint_host;
+  return is_chosen ? "one of this machine's, for " + given : given;
 }
 
 std::string Plan::source_of_store() const {
@@ -407,6 +411,7 @@ std::string describe_launch(const LaunchOptions& options, const DryRunFacts& fac
 
 int run_dry(const LaunchOptions& options) {
   EndpointFacts endpoint{.own_host_name = rendezvous::own_host_name(),
+                         .own_addresses = own_addresses(),
                          .is_local = is_local_address};
   DryRunFacts facts;
   asio::io_context io;

@@ -54,6 +54,18 @@ std::string listening_address(const std::string& host, const EndpointFacts& fact
   return usable.size() == 1 ? usable.front() : "";
 }
 
+// Of a machine that listens everywhere: any that other hosts could reach, since workers take the
+// way to their store for their own place. "": there is none.
+std::string usual_address(const EndpointFacts& facts) {
+  std::string found;
+  for (const std::string& address : facts.own_addresses) {
+    if (is_loopback(address) || address.find('%') != address.npos) continue;  // Of one link alone.
+    if (address_bytes(address).size() == 4) return address;
+    if (found.empty()) found = address;
+  }
+  return found;
+}
+
 bool looks_local(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost" || host == facts.own_host_name) return true;
   return std::any_of(facts.addresses.begin(), facts.addresses.end(), facts.is_local);
@@ -166,9 +178,13 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
         looks_local(host, facts) ? EndpointPlan::Role::HostIfFree : EndpointPlan::Role::Join;
   }
   const bool hosts = plan.role != EndpointPlan::Role::Join;
-  // It listens there, too, and has been told that the others reach it so.
-  if (hosts && options.nnodes_max > 1 && plan.bind_address.empty() && !options.local_addr.empty()) {
-    plan.master_addr = options.local_addr;
+  if (hosts && options.nnodes_max > 1 && plan.bind_address.empty()) {
+    // It listens there, too, and has been told that the others reach it so.
+    if (!options.local_addr.empty()) {
+      plan.master_addr = options.local_addr;
+    } else if (const std::string own = usual_address(facts); is_unspecified(host) && own != "") {
+      plan.master_addr = own;
+    }
   }
   if (hosts && !looks_local(host, facts)) {
     plan.warning = fmt::format(

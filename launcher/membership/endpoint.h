@@ -36,6 +36,7 @@ struct EndpointPlan {
 struct EndpointFacts {
   std::vector<std::string> addresses;  // Of options.endpoint_host, numeric.
   std::string own_host_name;
+  std::vector<std::string> own_addresses;                    // Of all interfaces, numeric.
   std::function<bool(const std::string& address)> is_local;  // An address of this machine?
 };
 

@@ -99,7 +99,10 @@ void Membership::enter() {
 }
 
 EndpointFacts Membership::own_facts() const {
-  return {.addresses = {}, .own_host_name = host_name_, .is_local = is_local_address};
+  return {.addresses = {},
+          .own_host_name = host_name_,
+          .own_addresses = own_addresses(),
+          .is_local = is_local_address};
 }
 
 // False: the join timeout is over, as has been said, or this node leaves.

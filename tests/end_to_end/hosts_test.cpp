@@ -101,7 +101,7 @@ TEST_CASE("each host's workers find the store as their host has found the endpoi
   SECTION("static: the first one listens everywhere") {
     Process first(of(0, "0.0.0.0", {"--node-rank", "0"}));
     Process second(of(1, NetworkHosts::address(0), {"--node-rank", "1"}));
-    REQUIRE(first.wait_for_output("up 0 at 0.0.0.0:29500", 20s));
+    REQUIRE(first.wait_for_output("up 0 at 10.77.0.1:29500", 20s));
     REQUIRE(second.wait_for_output("up 1 at 10.77.0.1:29500", 20s));
     CHECK(run(hosts.on(1, store_client()), 20s).output == "served\n");
     finish({&first, &second});

@@ -18,6 +18,7 @@ namespace {
 EndpointFacts machine(std::vector<std::string> addresses) {
   return {.addresses = std::move(addresses),
           .own_host_name = "this",
+          .own_addresses = {"127.0.0.1", "fe80::1%eth0", "fd00::5", "10.0.0.5", "192.168.0.5"},
           .is_local = [](const std::string& address) {
             return address == "10.0.0.5" || address.rfind("127.", 0) == 0;
           }};
@@ -101,16 +102,21 @@ TEST_CASE("an endpoint that is not local is listened for everywhere, with a warn
   CHECK(plan.warning.find("10.0.0.9") != std::string::npos);
 }
 
-TEST_CASE("who listens everywhere tells its workers the address that it was given for others",
+TEST_CASE("who listens everywhere tells its workers an address that others reach",
           "[launcher][endpoint]") {
   for (const char* everywhere : {"0.0.0.0", "::", "0:0:0:0:0:0:0:0"}) {
     CHECK(is_unspecified(everywhere));
     LaunchOptions options = nodes(2, everywhere);
     const EndpointPlan plan = plan_endpoint(options, machine({everywhere}));
     CHECK(plan.bind_address.empty());
-    CHECK(plan.master_addr == everywhere);  // Its own workers get there.
-    options.local_addr = "10.0.0.5";
-    CHECK(plan_endpoint(options, machine({everywhere})).master_addr == "10.0.0.5");
+    CHECK(plan.master_addr == "10.0.0.5");
+    EndpointFacts alone = machine({everywhere});
+    alone.own_addresses = {"127.0.0.1", "::1"};
+    CHECK(plan_endpoint(options, alone).master_addr == everywhere);
+    alone.own_addresses = {"::1", "fd00::5"};
+    CHECK(plan_endpoint(options, alone).master_addr == "fd00::5");
+    options.local_addr = "192.168.0.5";
+    CHECK(plan_endpoint(options, machine({everywhere})).master_addr == "192.168.0.5");
     options.node_rank = 1;
     CHECK(plan_endpoint(options, machine({everywhere})).master_addr == everywhere);
   }
