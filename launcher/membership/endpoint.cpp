@@ -182,7 +182,7 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
     // It listens there, too, and has been told that the others reach it so.
     if (!options.local_addr.empty()) {
       plan.master_addr = options.local_addr;
-    } else if (const std::string own = usual_address(facts); is_unspecified(host) && own != "") {
+    } else if (const std::string own = usual_address(facts); is_unspecified(host) && !own.empty()) {
       plan.master_addr = own;
     }
   }
