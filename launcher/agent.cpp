@@ -248,7 +248,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
 
 void Agent::on_round(const rendezvous::RoundStart& round) {
   round_ = round;
-  round_.master_addr = membership_.store_host(round);
+  round_.master_addr = membership_.store_host(round);  // For this node's workers alone.
   if (rounds_ == 0 && starter_ != nullptr) starter_->say_begun();
   ++rounds_;
   round_since_ = steady_clock::now();

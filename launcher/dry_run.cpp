@@ -247,12 +247,16 @@ std::string Plan::address() const {
 }
 
 std::string Plan::source_of_address() const {
-  const bool is_own = address() != options_.endpoint_host && address() == options_.local_addr;
-  if (is_own) return source("local-addr");
   const std::string& given = options_.endpoint_sources.address;
-  const bool is_chosen =
-      is_unspecified(options_.endpoint_host) && address() != options_.endpoint_host;
-  return is_chosen ? "one of this machine's, for " + given : given;
+  switch (facts_.plan.address_from) {
+    case EndpointPlan::AddressFrom::Endpoint:
+      break;
+    case EndpointPlan::AddressFrom::LocalAddr:
+      return source("local-addr");
+    case EndpointPlan::AddressFrom::Machine:
+      return "one of this machine's, for " + given;
+  }
+  return given;
 }
 
 std::string Plan::source_of_store() const {

@@ -34,8 +34,8 @@ void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path
     if (job.options.evaluate && part != average_part_name) continue;  // None of its business.
     job.reporter->warning(
         job.options.evaluate
-            ? fmt::format("{} holds averaged weights, too, which --ema of the training that wrote "
-                          "it would validate as well",
+            ? fmt::format("{} holds averaged weights, too: add the --ema that it was trained with "
+                          "to validate those as well",
                           path.string())
             : fmt::format(
                   "{} holds the state of '{}', which this run does not have: it is left out",
@@ -169,14 +169,20 @@ void check_readable(const char* option, const std::string& name, const char* wha
       fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(errno), what));
 }
 
-// A file that is there and no checkpoint was given wrong.
-Safetensors read_named(const std::string& path) {
+// Takes the file that `option` names. One that is there and is not what it should be was given
+// wrong: no later attempt would find it otherwise.
+template <typename Take>
+auto take_named(const char* option, const Take& take) {
   try {
-    return read_safetensors(path);
+    return take();
   } catch (const SafetensorsAccessError&) {
-    throw;
+    throw;  // It may be sound.
+  } catch (const ForeignCheckpointError&) {
+    throw;  // Counts as given wrong as it is.
   } catch (const SafetensorsError& error) {
-    throw UsageError(std::string("--resume: ") + error.what());
+    throw UsageError(fmt::format("{}: {}", option, error.what()));
+  } catch (const CheckpointError& error) {
+    throw UsageError(fmt::format("{}: {}", option, error.what()));
   }
 }
 
@@ -201,11 +207,11 @@ void start_from_weights(TrainingJob& job) {
   const bool new_head = job.options.new_head;
   // Not before: a job that goes on from a checkpoint needs the file no more.
   check_readable("--weights", name, "a file of weights");
-  const Metadata told = load_weights_file(job.options.weights,
-                                          job.options.evaluate ? WeightsUse::Evaluation
-                                          : new_head           ? WeightsUse::TrainingNewHead
-                                                               : WeightsUse::Training,
-                                          *job.model);
+  const WeightsUse use = job.options.evaluate ? WeightsUse::Evaluation
+                         : new_head           ? WeightsUse::TrainingNewHead
+                                              : WeightsUse::Training;
+  const Metadata told =
+      take_named("--weights", [&] { return load_weights_file(name, use, *job.model); });
   const std::string labels = new_head ? "" : label_difference(told, job.identity);
   if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {
     throw ForeignCheckpointError(
@@ -368,7 +374,8 @@ void bring_to_start(TrainingJob& job) {
   if (goes_on_from_folder(job)) return;
   if (names_file(options)) {
     check_readable("--resume", options.resume, "a checkpoint");
-    resume_from(job, read_named(options.resume), options.resume);
+    resume_from(job, take_named("--resume", [&] { return read_safetensors(options.resume); }),
+                options.resume);
     check_folder_is_free(job, job.state.step);
     return;
   }

@@ -66,6 +66,17 @@ std::string usual_address(const EndpointFacts& facts) {
   return found;
 }
 
+// Where it listens everywhere, and so there.
+void choose_address(const LaunchOptions& options, const EndpointFacts& facts, EndpointPlan& plan) {
+  const std::string& given = options.local_addr;
+  if (given.empty() && !is_unspecified(options.endpoint_host)) return;
+  const std::string address = given.empty() ? usual_address(facts) : given;
+  if (address.empty()) return;
+  plan.master_addr = address;
+  plan.address_from =
+      given.empty() ? EndpointPlan::AddressFrom::Machine : EndpointPlan::AddressFrom::LocalAddr;
+}
+
 bool looks_local(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost" || host == facts.own_host_name) return true;
   return std::any_of(facts.addresses.begin(), facts.addresses.end(), facts.is_local);
@@ -178,14 +189,8 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
         looks_local(host, facts) ? EndpointPlan::Role::HostIfFree : EndpointPlan::Role::Join;
   }
   const bool hosts = plan.role != EndpointPlan::Role::Join;
-  if (hosts && options.nnodes_max > 1 && plan.bind_address.empty()) {
-    // It listens there, too, and has been told that the others reach it so.
-    if (!options.local_addr.empty()) {
-      plan.master_addr = options.local_addr;
-    } else if (const std::string own = usual_address(facts); is_unspecified(host) && !own.empty()) {
-      plan.master_addr = own;
-    }
-  }
+  const bool listens_everywhere = hosts && plan.bind_address.empty();
+  if (listens_everywhere && options.nnodes_max > 1) choose_address(options, facts, plan);
   if (hosts && !looks_local(host, facts)) {
     plan.warning = fmt::format(
         "{} is not an address of this machine, which hosts the endpoint: listening on all "

@@ -28,8 +28,14 @@ struct EndpointPlan {
   Role role = Role::Host;
   std::string bind_address;  // Numeric; "" = all interfaces. Meaningless for Join.
   std::uint16_t port = 0;    // 0 = any free one.
-  std::string master_addr;   // What workers are told.
-  std::string warning;       // For the user; "" = none.
+  std::string master_addr;   // What workers are told, ...
+  enum class AddressFrom {   // ... and why that.
+    Endpoint,                // As it was given, or loopback for the only node.
+    LocalAddr,               // --local-addr.
+    Machine,                 // An address of this machine, where the endpoint names none.
+  };
+  AddressFrom address_from = AddressFrom::Endpoint;
+  std::string warning;  // For the user; "" = none.
 };
 
 // What the plan needs to know about this machine.

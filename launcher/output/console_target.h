@@ -6,8 +6,8 @@
 namespace ddprun::launcher {
 
 struct ConsoleTarget {
-  command_line::WriteCall
-      write;  // Empty: the descriptor is none. EAGAIN: wait until `fd` is writable.
+  // Empty: the descriptor is none. EAGAIN: wait until `fd` is writable.
+  command_line::WriteCall write;
   bool is_terminal = false;
   bool is_file = false;
   bool may_hang = false;  // Not for a thread that others wait for.

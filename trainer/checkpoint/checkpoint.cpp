@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 #include <sstream>
+#include <utility>
 
 namespace ddprun::trainer {
 namespace {
@@ -255,8 +256,7 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
   const std::string other = other_validation(file, name, identity);
-  if (!other.empty() && restored.state.best_prec1 > 0) {
-    restored.state.best_prec1 = 0;
+  if (!other.empty() && std::exchange(restored.state.best_prec1, 0) > 0 && identity.validation) {
     restored.warnings.push_back(
         fmt::format("{} has its best accuracy from another validation ({}): it does not count any "
                     "more, and the next validation's weights replace best.safetensors",

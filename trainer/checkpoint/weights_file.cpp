@@ -17,37 +17,31 @@ constexpr std::string_view part_separator = "/";
 constexpr std::string_view averaged_count =
     "n_averaged";  // Of torch.optim.swa_utils.AveragedModel.
 
-// What is there and no file of weights was given wrong; what cannot be read now may be sound.
 Safetensors read_any(const std::filesystem::path& path) {
   const std::string name = path.string();
   std::string bytes;
   try {
     bytes = read_whole_file(path);
   } catch (const FileError& error) {
-    throw CheckpointError(error.what());
+    throw SafetensorsAccessError(error.what());
   }
   if (bytes.empty()) {
-    throw ForeignCheckpointError(name +
-                                 " is empty: copy or download it again, or give another file");
+    throw CheckpointError(name + " is empty: copy or download it again, or give another file");
   }
   const std::string_view file = bytes;
   try {
     if (file.starts_with(zip_magic)) return {parse_torch_file(file), {}};
   } catch (const TorchFileError& error) {
-    throw ForeignCheckpointError(
+    throw CheckpointError(
         fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
   }
   if (file.starts_with(old_torch_magic)) {
-    throw ForeignCheckpointError(fmt::format(
+    throw CheckpointError(fmt::format(
         "{} is in the format that torch.save had before PyTorch 1.6. Write it anew with Python: "
         "torch.save(torch.load('{}', map_location='cpu'), 'new.pth')",
         name, name));
   }
-  try {
-    return parse_safetensors(file, name);
-  } catch (const SafetensorsError& error) {
-    throw ForeignCheckpointError(error.what());
-  }
+  return parse_safetensors(file, name);
 }
 
 // "fc." of "fc.weight": the layer that was registered last.

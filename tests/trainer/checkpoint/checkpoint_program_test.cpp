@@ -10,129 +10,13 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
+#include "tests/trainer/checkpoint/checkpoint_runs.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
 using namespace ddprun::testing;
-
-namespace {
-
-constexpr std::chrono::seconds limit{120};
-
-using Arguments = std::vector<std::string>;
-
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-// Of a small network on images of 20 pixels, and where it writes.
-Arguments run_in(const ScratchFolder& folder, const Arguments& data) {
-  return Arguments{DDPRUN_TRAIN} + data +
-         Arguments{"--image-size",
-                   "20",
-                   "--model",
-                   "convnet",
-                   "--lr",
-                   "0.01",
-                   "--print-freq",
-                   "1",
-                   "--workers",
-                   "0",
-                   "--device",
-                   "cpu",
-                   "--metrics",
-                   folder / "metrics",
-                   "--checkpoint-dir",
-                   folder / "checkpoints"};
-}
-
-// 100 images, 16 a step over all workers, 7 steps an epoch.
-Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
-  return run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "100",
-                         "--synthetic-classes", "10"}) +
-         more;
-}
-
-// On images of files; 4 a step.
-Arguments folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
-                     const Arguments& more) {
-  return run_in(folder, {"--dataset", "imagefolder", "--data", data, "--batch-size", "4"}) + more;
-}
-
-// The same 4 over all workers.
-Arguments shared_folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
-                            const Arguments& more) {
-  return run_in(folder, {"--dataset", "imagefolder", "--data", data, "--global-batch-size", "4"}) +
-         more;
-}
-
-// All the same.
-void write_images(const std::filesystem::path& folder, int count) {
-  std::filesystem::create_directories(folder);
-  for (int image = 0; image < count; ++image) {
-    write_bytes(folder / (std::to_string(image) + ".jpg"), jpeg({.width = 30, .height = 30}));
-  }
-}
-
-ProcessResult run_with(int workers, const Arguments& train) {
-  const std::map<std::string, std::string> one_thread{{"OMP_NUM_THREADS", "1"}};
-  const Arguments launch{DDPRUN_LAUNCHER, "--standalone", "--nproc-per-node",
-                         std::to_string(workers)};
-  return run(workers == 1 ? train : launch + train, limit, one_thread);
-}
-
-// As a job whose first attempt failed before it had begun.
-ProcessResult run_restarted(const Arguments& train) {
-  const Arguments launch{DDPRUN_LAUNCHER,
-                         "--standalone",
-                         "--max-restarts",
-                         "1",
-                         "--restart-backoff",
-                         "0",
-                         "/bin/sh",
-                         "-c",
-                         "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec \"$@\"",
-                         "sh"};
-  return run(launch + train, limit, {{"OMP_NUM_THREADS", "1"}});
-}
-
-std::string checkpoint_of_step(const ScratchFolder& folder, int step) {
-  return folder / ("checkpoints/epoch_0000_step_000000" + std::to_string(step) + ".safetensors");
-}
-
-// The header of a checkpoint, and the bytes behind it.
-std::pair<Json, std::string> parts_of(const std::filesystem::path& path) {
-  const std::string file = content_of(path);
-  std::uint64_t header_bytes = 0;
-  REQUIRE(file.size() > sizeof header_bytes);
-  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
-  return {Json::parse(file.substr(sizeof header_bytes, header_bytes)),
-          file.substr(sizeof header_bytes + header_bytes)};
-}
-
-// Its tensors, names and bytes, without the metadata.
-std::string tensors_of(const std::filesystem::path& path) {
-  auto [header, bytes] = parts_of(path);
-  header.erase("__metadata__");
-  return header.dump() + bytes;
-}
-
-Json metadata_of(const std::filesystem::path& path) { return parts_of(path).first["__metadata__"]; }
-
-std::vector<std::string> files_ending_with(const std::filesystem::path& folder,
-                                           const std::string& ending) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (name.ends_with(ending)) names.push_back(name);
-  }
-  return names;
-}
-
-}  // namespace
 
 TEST_CASE("a run that was cut ends with the same weights, with one and two workers",
           "[trainer][program][checkpoint]") {
@@ -270,150 +154,6 @@ TEST_CASE("when no checkpoint is sound the run ends and says so",
   CHECK(files_ending_with(folder / "checkpoints", ".corrupt").size() == 2);
 }
 
-TEST_CASE("what is best is known to the checkpoint of the same step",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder folder;
-  // Ends in the middle of an epoch, at a step that is saved before its validation.
-  const auto run = run_with(
-      1, small_run(folder, {"--batch-size", "10", "--steps", "25", "--checkpoint-every", "5"}));
-  INFO(run.output);
-  REQUIRE(run.status == 0);
-  const double best = events(folder / "metrics", "validation").back()["best_prec1"];
-  REQUIRE(best > 0);
-  const Json saved = metadata_of(folder / "checkpoints/epoch_0002_step_0000025.safetensors");
-  CHECK(std::stod(saved["best_prec1"].get<std::string>()) == Approx(best));
-}
-
-TEST_CASE("a run that was stopped before its last validation has its accuracy afterwards",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder folder;
-  const Arguments options{"--batch-size", "10", "--steps", "25"};
-  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--no-validation"})).status == 0);
-  const auto saved = [&] { return events(folder / "metrics", "checkpoint").size(); };
-  const auto before = saved();
-  for (int start = 0; start < 2; ++start) {
-    const auto result = run_with(1, small_run(folder, options));
-    INFO(result.output);
-    CHECK(result.status == 0);
-    CHECK_FALSE(contains(result.output, "best top-1 0.00"));
-    CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
-    CHECK(saved() == before + 1);  // The second start has no news.
-  }
-}
-
-TEST_CASE("a run that goes on in another folder has its best weights there",
-          "[trainer][program][checkpoint]") {
-  // All images are taken for the kind that training has most of: of `easy` nearly all are right.
-  const ScratchFolder data, before, now;
-  for (const auto& [set, cats] : {std::pair("easy", 7), std::pair("hard", 1)}) {
-    write_images(data / set / "train/cat", 31);
-    write_images(data / set / "train/dog", 1);
-    write_images(data / set / "val/cat", cats);
-    write_images(data / set / "val/dog", 8 - cats);
-  }
-  const auto first = run_with(1, folder_run(before, data / "easy", {"--epochs", "1"}));
-  INFO(first.output);
-  REQUIRE(first.status == 0);
-  const std::string last =
-      files_ending_with(before / "checkpoints", "_0000008.safetensors").front();
-
-  const auto second = run_with(
-      1, folder_run(
-             now, data / "hard",
-             {"--epochs", "2", "--resume", before / ("checkpoints/" + last), "--resume-anyway"}));
-  INFO(second.output);
-  REQUIRE(second.status == 0);
-  const auto accuracy = [](const ScratchFolder& folder) {
-    return events(folder / "metrics", "validation").back()["prec1"].get<double>();
-  };
-  REQUIRE(accuracy(now) < accuracy(before));
-  CHECK(std::filesystem::exists(now / "checkpoints/best.safetensors"));
-  CHECK(events(now / "metrics", "validation").back()["best_prec1"] == accuracy(now));
-}
-
-namespace {
-
-// Learns some of its four kinds in each of the first epochs.
-Arguments learning_run(const ScratchFolder& folder, const Arguments& more) {
-  return run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "400",
-                         "--synthetic-classes", "4", "--batch-size", "4"}) +
-         more;
-}
-
-double best_in(const std::filesystem::path& file) {
-  return std::stod(metadata_of(file)["best_prec1"].get<std::string>());
-}
-
-constexpr const char* no_step = "1e-9";  // A learning rate by which a model stays as it is.
-
-}  // namespace
-
-TEST_CASE("a run that goes back to an older checkpoint keeps the best weights",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder folder;
-  const Arguments kept{"--keep-checkpoints", "9"};
-  const auto first =
-      run_with(1, learning_run(folder, kept + Arguments{"--epochs", "3", "--lr", "1e-3"}));
-  INFO(first.output);
-  REQUIRE(first.status == 0);
-  const auto best = folder / "checkpoints/best.safetensors";
-  const std::string bytes = content_of(best);
-  const double known = best_in(best);
-  const double early = best_in(folder / "checkpoints/epoch_0001_step_0000100.safetensors");
-  REQUIRE(early < known);
-
-  for (const std::string name : {"epoch_0002_step_0000200", "epoch_0003_step_0000300"}) {
-    std::filesystem::remove(folder / ("checkpoints/" + name + ".safetensors"));
-  }
-  const auto back =
-      run_with(1, learning_run(folder, kept + Arguments{"--epochs", "2", "--lr", no_step}));
-  INFO(back.output);
-  CHECK(back.status == 0);
-  CHECK(contains(back.output, "best.safetensors has a top-1 of"));
-  CHECK(content_of(best) == bytes);
-  CHECK(best_in(folder / "checkpoints/epoch_0002_step_0000200.safetensors") == known);
-}
-
-TEST_CASE("what is better than the best of this folder is written, whatever is known from another",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder good, poor;
-  const auto first = run_with(1, learning_run(good, {"--epochs", "3", "--lr", "1e-3"}));
-  const auto second = run_with(1, learning_run(poor, {"--epochs", "1", "--lr", no_step}));
-  REQUIRE((first.status == 0 && second.status == 0));
-  const auto best = poor / "checkpoints/best.safetensors";
-  const double before = best_in(best);
-  REQUIRE(before < best_in(good / "checkpoints/best.safetensors"));
-
-  const auto on =
-      run_with(1, learning_run(poor, {"--epochs", "4", "--lr", no_step, "--resume",
-                                      good / "checkpoints/epoch_0003_step_0000300.safetensors"}));
-  INFO(on.output);
-  CHECK(on.status == 0);
-  CHECK(best_in(best) > before);
-  CHECK(best_in(best) == events(poor / "metrics", "validation").back()["best_prec1"]);
-}
-
-TEST_CASE("the best accuracy stays where images were added to train on alone",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder folder;
-  for (const std::string set : {"train", "val"}) {
-    for (const std::string kind : {"cat", "dog"}) write_images(folder / "data" / set / kind, 8);
-  }
-  const auto of_epochs = [&](const std::string& epochs, const Arguments& more) {
-    return run_with(1, folder_run(folder, folder / "data",
-                                  Arguments{"--epochs", epochs, "--resume-anyway"} + more));
-  };
-  REQUIRE(of_epochs("1", {}).status == 0);
-  const double best = best_in(folder / "checkpoints/last.safetensors");
-  REQUIRE(best > 0);
-  write_images(folder / "data/train/cat", 9);
-  const auto on = of_epochs("2", {"--no-validation"});
-  INFO(on.output);
-  REQUIRE(on.status == 0);
-  CHECK(contains(on.output, "16 images to train with instead of 17"));
-  CHECK(best_in(folder / "checkpoints/last.safetensors") == best);
-}
-
 TEST_CASE("pixels of another scale cost no checkpoint", "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
   const Arguments options{"--batch-size", "16", "--no-validation"};
@@ -536,11 +276,11 @@ TEST_CASE("a file of images that becomes shorter costs no step that was done bef
                       Arguments{"--batch-size", "2", "--epochs", "100000", "--no-validation"},
                   {{"OMP_NUM_THREADS", "1"}});
   const auto steps = [&] { return contains(content_of(folder / "metrics"), "\"train\""); };
-  REQUIRE(process.wait_until(steps, limit));
+  REQUIRE(process.wait_until(steps, run_limit));
 
   std::filesystem::resize_file(records, 0);
 
-  const auto failed = process.wait(limit);
+  const auto failed = process.wait(run_limit);
   INFO(failed.output);
   CHECK(failed.status == 1);
   CHECK(contains(failed.output, records.string() + " became shorter while it was read"));
@@ -581,87 +321,13 @@ TEST_CASE("SIGTERM saves also where a write has failed before", "[trainer][progr
       run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "100000"}) +
           Arguments{"--batch-size", "4", "--checkpoint-every", "390", "--no-validation"},
       {{"OMP_NUM_THREADS", "1"}});
-  REQUIRE(process.wait_for_output("401/25000]", limit));
+  REQUIRE(process.wait_for_output("401/25000]", run_limit));
   process.send_signal(SIGTERM);
-  const auto result = process.wait(limit);
+  const auto result = process.wait(run_limit);
   INFO(result.output);
   CHECK(result.status == 75);
   CHECK(contains(result.output, "SIGTERM: saved step "));
   CHECK(files_ending_with(folder / "checkpoints", ".safetensors").size() == 2);  // With the link.
-}
-
-TEST_CASE("the best of another validation does not stand in the way of a better one",
-          "[trainer][program][checkpoint]") {
-  // All images are taken for the kind that training has most of.
-  const ScratchFolder folder;
-  const auto data = folder / "data";
-  write_images(data / "train/cat", 31);
-  write_images(data / "train/dog", 1);
-  const auto command = [&](const std::string& epochs, const Arguments& more) {
-    return folder_run(folder, data, {"--epochs", epochs}) + more;
-  };
-  const auto validate_on = [&](int cats) {
-    std::filesystem::remove_all(data / "val");
-    write_images(data / "val/cat", cats);
-    write_images(data / "val/dog", 8 - cats);
-  };
-  const auto best = folder / "checkpoints/best.safetensors";
-  validate_on(7);
-  REQUIRE(run_with(1, command("1", {})).status == 0);
-  REQUIRE(metadata_of(best)["step"] == "8");
-
-  validate_on(1);
-  const auto other = run_with(1, command("2", {}));
-  INFO(other.output);
-  REQUIRE(other.status == 0);
-  CHECK(contains(other.output, "from another validation (validation_list_xxh64 '"));
-  CHECK(metadata_of(best)["step"] == "16");
-  CHECK(events(folder / "metrics", "validation").back()["best_prec1"] < 50);
-
-  const auto resized = run_with(1, command("3", {"--val-resize-size", "30"}));
-  INFO(resized.output);
-  REQUIRE(resized.status == 0);
-  CHECK(contains(resized.output, "validation_resize '"));
-  CHECK(metadata_of(best)["step"] == "24");
-
-  const auto averaged = run_with(1, command("4", {"--val-resize-size", "30", "--ema", "0.9"}));
-  INFO(averaged.output);
-  REQUIRE(averaged.status == 0);
-  CHECK(contains(averaged.output, "validation_weights 'as trained' instead of 'averaged'"));
-  const auto same = run_with(1, command("5", {"--val-resize-size", "30", "--ema", "0.9"}));
-  INFO(same.output);
-  REQUIRE(same.status == 0);
-  CHECK_FALSE(contains(same.output, "another validation"));
-}
-
-TEST_CASE("what is best is not decided by images that cannot be read",
-          "[trainer][program][checkpoint]") {
-  // All images are taken for a cat.
-  for (const int workers : {1, 2}) {
-    const ScratchFolder folder;
-    const auto data = folder / "data";
-    write_images(data / "train/cat", 31);
-    write_images(data / "train/dog", 1);
-    for (const std::string kind : {"cat", "dog"}) write_images(data / "val" / kind, 4);
-    const auto command = [&](const std::string& epochs) {
-      return shared_folder_run(folder, data, {"--epochs", epochs, "--on-bad-image", "skip"});
-    };
-    const auto best = folder / "checkpoints/best.safetensors";
-    REQUIRE(run_with(workers, command("1")).status == 0);
-    REQUIRE(metadata_of(best)["step"] == "8");
-
-    for (const std::string name : {"dog/0", "dog/1", "dog/2", "dog/3", "cat/0"}) {
-      write_bytes(data / "val" / (name + ".jpg"), "no image");
-    }
-    const auto fewer = run_with(workers, command("2"));
-    INFO(fewer.output);
-    REQUIRE(fewer.status == 0);
-    const Json last = events(folder / "metrics", "validation").back();
-    CHECK(last["images"] == 3);
-    CHECK(last["prec1"] == 100);
-    CHECK(last["best_prec1"] == 50);
-    CHECK(metadata_of(best)["step"] == "8");
-  }
 }
 
 TEST_CASE("a checkpoint that was asked to fit and does not stays as it is",
@@ -676,19 +342,6 @@ TEST_CASE("a checkpoint that was asked to fit and does not stays as it is",
   CHECK(contains(other.output, "'fc1.weight' has not the shape"));
   CHECK(files_ending_with(folder / "checkpoints", ".corrupt").empty());
   CHECK(run_with(1, small_run(folder, options)).status == 0);
-}
-
-TEST_CASE("a best model without the checkpoints that it came from is not overwritten",
-          "[trainer][program][checkpoint]") {
-  const ScratchFolder folder;
-  std::filesystem::create_directory(folder / "checkpoints");
-  write_bytes(folder / "checkpoints/best.safetensors", "the work of weeks");
-
-  const auto refused = run_with(1, small_run(folder, {"--steps", "1", "--batch-size", "16"}));
-  INFO(refused.output);
-  CHECK(refused.status == 2);
-  CHECK(contains(refused.output, "best.safetensors"));
-  CHECK(content_of(folder / "checkpoints/best.safetensors") == "the work of weeks");
 }
 
 TEST_CASE("a checkpoint that cannot be opened ends the run and stays",
@@ -729,7 +382,7 @@ TEST_CASE("a checkpoint that cannot be written ends the run with the reason",
        small_run(folder, {"--batch-size", "16", "--epochs", "2", "--no-validation"})) {
     command += " '" + argument + "'";
   }
-  const auto result = run({"sh", "-c", command}, limit, {{"OMP_NUM_THREADS", "1"}});
+  const auto result = run({"sh", "-c", command}, run_limit, {{"OMP_NUM_THREADS", "1"}});
   INFO(result.output);
   CHECK(result.status == 1);
   CHECK(contains(result.output, (folder / "checkpoints").string()));
@@ -746,7 +399,7 @@ TEST_CASE("a full disk ends the run with the reason", "[trainer][program][checkp
        small_run(folder, {"--batch-size", "16", "--epochs", "2", "--no-validation"})) {
     command += " '" + argument + "'";
   }
-  const auto result = run({"unshare", "--map-root-user", "--mount", "sh", "-c", command}, limit,
+  const auto result = run({"unshare", "--map-root-user", "--mount", "sh", "-c", command}, run_limit,
                           {{"OMP_NUM_THREADS", "1"}});
   if (result.status == 77 || contains(result.output, "unshare failed")) {
     DDPRUN_SKIP("a file system of its own cannot be mounted here: " + result.output);
@@ -784,9 +437,9 @@ TEST_CASE("SIGTERM waits for the checkpoints at hand and saves the last step",
                    "--checkpoint-dir",
                    folder / "checkpoints"},
                   {{"OMP_NUM_THREADS", "1"}});
-  REQUIRE(process.wait_for_output("   3/6400]", limit));
+  REQUIRE(process.wait_for_output("   3/6400]", run_limit));
   process.send_signal(SIGTERM);
-  const auto result = process.wait(limit);
+  const auto result = process.wait(run_limit);
 
   REQUIRE(result.ended);
   CHECK(result.status == 75);
