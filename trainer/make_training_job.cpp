@@ -177,7 +177,8 @@ RunIdentity identity_of(const TrainingJob& job) {
           .seed = job.options.evaluate ? std::nullopt : std::optional(job.options.seed),
           .data = job.training_set ? identify(*job.training_set)
                                    : identify_classes(*job.validation_set),
-          .normalization = samples.normalization};
+          .normalization = samples.normalization,
+          .precision = job.options.precision};
 }
 
 // With what a line for people leaves out.

@@ -23,12 +23,12 @@ namespace ddprun::trainer {
 namespace {
 
 void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path& path) {
-  const bool other_pixels = !pixel_difference(file.metadata, job.identity).empty();
+  std::string other_numbers = other_numbers_text(file.metadata, job.identity);
   const RestoredCheckpoint restored = restore_checkpoint(
       std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts,
       job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict);
   job.state = restored.state;
-  if (other_pixels) job.resumed_on_other_pixels = {job.state.epoch, job.state.step};
+  job.resumed = {{job.state.epoch, job.state.step}, std::move(other_numbers)};
   for (const std::string& warning : restored.warnings) job.reporter->warning(warning);
   for (const std::string& part : restored.unknown_parts) {
     if (job.options.evaluate && part != average_part_name) continue;  // None of its business.

@@ -226,11 +226,10 @@ void TrainingJob::take_back_ruined(std::int64_t bad_step) {
   // A loss that came later was computed with weights that a good loss has been computed from.
   if (!writer || !folder || last_saved.step != bad_step - 1) return;
   let_write_end();  // Which may have failed after the file was there.
-  if (last_saved == resumed_on_other_pixels) {
-    reporter->warning(fmt::format(
-        "the checkpoint of step {} gives no finite loss on pixels of another scale than it was "
-        "trained on: it stays as it is",
-        last_saved.step));
+  if (last_saved == resumed.from && !resumed.other_numbers.empty()) {
+    reporter->warning(
+        fmt::format("the checkpoint of step {} gives no finite loss {}: it stays as it is",
+                    last_saved.step, resumed.other_numbers));
     return;
   }
   try {

@@ -89,10 +89,13 @@ struct TrainingJob {
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
   double last_saved_best = -1;  // The best accuracy that this one tells; -1: not known.
-  CheckpointName resumed_on_other_pixels{-1, -1};  // Than it was trained on, as a warning said.
-  std::unique_ptr<SnapshotMemory> snapshots;       // One rank of each node, with --snapshot-every.
-  std::optional<Safetensors> best;                 // Copies of the best weights, to be saved next.
-  std::unique_ptr<CheckpointWriter> writer;        // Where either is, unless nothing is trained.
+  struct {
+    CheckpointName from{-1, -1};
+    std::string other_numbers;  // Than it was trained with (checkpoint.h); "" where not.
+  } resumed;
+  std::unique_ptr<SnapshotMemory> snapshots;  // One rank of each node, with --snapshot-every.
+  std::optional<Safetensors> best;            // Copies of the best weights, to be saved next.
+  std::unique_ptr<CheckpointWriter> writer;   // Where either is, unless nothing is trained.
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }

@@ -29,6 +29,7 @@ constexpr const char* validation_resize_key = "validation_resize";
 constexpr const char* validation_weights_key = "validation_weights";
 constexpr const char* mean_key = "mean";
 constexpr const char* deviation_key = "std";
+constexpr const char* precision_key = "precision";
 
 Metadata validation_metadata(const ValidationIdentity& validation) {
   return {{validation_list_key, validation.list_checksum},
@@ -79,6 +80,7 @@ std::map<std::string, std::string> describe(const RunIdentity& identity,
   metadata.merge(data_metadata(identity.data));
   if (identity.validation) metadata.merge(validation_metadata(*identity.validation));
   metadata.merge(pixel_metadata(identity.normalization));
+  metadata[precision_key] = name_of(identity.precision);
   return metadata;
 }
 
@@ -277,6 +279,16 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
 
 std::string pixel_difference(const Metadata& found, const RunIdentity& identity) {
   return difference(found, pixel_metadata(identity.normalization));
+}
+
+std::string other_numbers_text(const Metadata& found, const RunIdentity& identity) {
+  if (!pixel_difference(found, identity).empty()) {
+    return "on pixels of another scale than it was trained on";
+  }
+  const auto precision = found.find(precision_key);
+  if (precision == found.end() || precision->second == name_of(identity.precision)) return "";
+  return fmt::format("with --precision {}, where it was trained with {}",
+                     name_of(identity.precision), precision->second);
 }
 
 std::string other_pixels_text(const std::string& name, const std::string& difference) {

@@ -21,6 +21,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/image_classifier.h"
+#include "trainer/optimizer/precision_option.h"
 
 namespace ddprun::trainer {
 
@@ -54,6 +55,7 @@ struct RunIdentity {
   std::optional<ValidationIdentity> validation = {};  // Nothing where none is done in training.
   // Of the pixels that the weights learn from and are validated with. Another one is a warning.
   Normalization normalization = {};
+  PrecisionOption precision = PrecisionOption::Fp32;
 };
 
 struct TrainingState {
@@ -99,7 +101,11 @@ std::vector<std::string> check_identity(const Safetensors& file, const std::stri
 // where they are not, or the file does not tell, as those of older versions.
 std::string pixel_difference(const Metadata& found, const RunIdentity& identity);
 
-// The warning of such a one.
+// With what other numbers than the file's own this run computes a loss, so that one which is not
+// finite says nothing against the file: "on pixels of another scale ..."; "" with the same.
+std::string other_numbers_text(const Metadata& found, const RunIdentity& identity);
+
+// The warning of a file with such a difference of pixels.
 std::string other_pixels_text(const std::string& name, const std::string& difference);
 
 // How many optimizer steps were done. `name` is the file's, for the CheckpointError of one that

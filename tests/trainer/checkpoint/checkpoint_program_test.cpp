@@ -169,6 +169,21 @@ TEST_CASE("pixels of another scale cost no checkpoint", "[trainer][program][chec
   CHECK(run_with(1, small_run(folder, options + Arguments{"--epochs", "2"})).status == 0);
 }
 
+TEST_CASE("a precision that overflows costs no checkpoint", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  // Weights that are fine in float32, and give pixels of a million times the usual.
+  const Arguments options{"--batch-size", "16",    "--no-validation", "--mean",
+                          "0,0,0",        "--std", "1e-8,1e-8,1e-8"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--epochs", "1"})).status == 0);
+  const Arguments more = options + Arguments{"--epochs", "2"};
+  const auto result = run_with(1, small_run(folder, more + Arguments{"--precision", "fp16"}));
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "with --precision fp16, where it was trained with fp32: it stays"));
+  CHECK(files_ending_with(folder / "checkpoints", ".corrupt").empty());
+  CHECK(run_with(1, small_run(folder, more)).status == 0);
+}
+
 TEST_CASE("a file that can never be gone on from is wrong usage, which no restart heals",
           "[trainer][program][checkpoint]") {
   const ScratchFolder before, now;
