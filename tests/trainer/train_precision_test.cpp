@@ -80,8 +80,8 @@ TEST_CASE("batch norms by the kernels of a GPU step change no loss", "[trainer][
 
 TEST_CASE("the stem's pooling by the kernels of a GPU step changes no loss",
           "[trainer][program][fused]") {
-  // At a rate at which rounding does not grow soon: with ten times as much, losses differ by 6 % in
-  // the last step, or by 0.01 %, as the processor and the seed will have it.
+  // One update is compared closely. After it a maximum of two values that rounding tells apart may
+  // come from the other one, and where that is depends on the processor and the seed.
   const std::string recipe =
       "--model resnet18 --stem imagenet --image-size 40 --epochs 2 --lr 0.001 ";
   const ScratchFolder plain, own;
@@ -93,8 +93,8 @@ TEST_CASE("the stem's pooling by the kernels of a GPU step changes no loss",
   REQUIRE(found.size() == 8);
   CHECK(contains(content_of(own / "out"), "--fused-pool runs the kernels of a GPU as loops"));
   CHECK(found[0] == expected[0]);  // Before gradients were added up in another order.
-  for (std::size_t i = 1; i < 4; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-4));
-  for (std::size_t i = 4; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-2));
+  CHECK(found[1] == Approx(expected[1]).epsilon(1e-5));
+  for (std::size_t i = 2; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-2));
 }
 
 TEST_CASE("working copies change no bit, alone, with a graph, and of shards",
