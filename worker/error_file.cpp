@@ -46,9 +46,36 @@ int scratch_fd = -1;  // A memory file through which the symbolised stack passes
 char stack_text[stack_text_bytes_max];
 char handler_stack[65'536];
 
+// The thread that fails first tells of what, and its end is the process's. Others that fail
+// meanwhile, of the same cause as a rule, wait for it: by their own the file would stay half
+// written.
+std::atomic<pid_t> failing_thread{0};
+std::atomic<pid_t> recording_thread{0};  // The one that writes the error file, or has.
 std::atomic<bool> recorded{false};
-std::atomic<bool> handling_signal{false};
-std::atomic<bool> terminating{false};  // std::terminate has told all; the abort is its end.
+constexpr int wait_for_other_thread_ms = 10'000;
+
+pid_t own_thread() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
+
+// Whether the calling thread is the first to ask for it.
+bool takes(std::atomic<pid_t>& role) {
+  pid_t nobody = 0;
+  return role.compare_exchange_strong(nobody, own_thread());
+}
+
+// Until `done`, or for good where that is null, in so far as the other thread ends the process.
+void wait_for_other_thread(const std::atomic<bool>* done) {
+  for (int ms = 0; ms < wait_for_other_thread_ms && (done == nullptr || !*done); ++ms) {
+    const timespec pause{0, 1'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+// Whether the calling thread is to write the error file. If not, it is there afterwards.
+bool is_to_record() {
+  if (takes(recording_thread)) return true;
+  if (recording_thread != own_thread()) wait_for_other_thread(&recorded);
+  return false;
+}
 
 // As strict as the readers are (RFC 3629): a file with an overlong form, half of a surrogate pair
 // or a number that is no character would not be JSON to them, and the cause would be lost.
@@ -210,17 +237,19 @@ constexpr int signal_frames = 3;     // capture_stack, on_fatal_signal, the kern
 constexpr int terminate_frames = 2;  // capture_stack, on_terminate.
 
 [[gnu::noinline]] void on_fatal_signal(int signal) {
-  // A second fault, here or in another thread, ends the process without another word.
-  if (!handling_signal.exchange(true) && !terminating) {
+  if (takes(failing_thread)) {
     const timespec when = wall_time();
     const std::string_view name = name_of_signal(signal);
     [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, name.data(), name.size());
     ignored = ::write(STDERR_FILENO, "\n", 1);
-    const bool first = !recorded.exchange(true);
+    const bool first = is_to_record();
     if (first) write_error(name, "", when);  // In case that walking the stack faults again.
     const std::string_view stack = capture_stack(signal_frames);
     if (first) write_error(name, stack, when);
-  }
+    recorded = true;
+  } else if (failing_thread != own_thread()) {
+    wait_for_other_thread(nullptr);
+  }  // Else a fault while it tells of one, or the abort() of on_terminate(), which has told all.
   ::signal(signal, SIG_DFL);
   ::syscall(SYS_tgkill, ::getpid(), ::syscall(SYS_gettid), signal);
 }
@@ -247,19 +276,22 @@ std::string describe_current_exception() {
   const timespec when = wall_time();
   const std::string message = describe_current_exception();
   std::fprintf(stderr, "uncaught exception: %s\n", message.c_str());
+  if (!takes(failing_thread) && failing_thread != own_thread()) wait_for_other_thread(nullptr);
   const std::string_view stack = capture_stack(terminate_frames);
-  if (!recorded.exchange(true)) write_error(message, stack, when);
-  terminating = true;
+  if (is_to_record()) write_error(message, stack, when);
+  recorded = true;
   std::abort();
 }
 
 bool record(const std::string& message, Fault fault) noexcept {
-  if (recorded.exchange(true)) return true;
+  if (!is_to_record()) return true;
+  bool well = false;
   try {
-    return write_error(message, "", wall_time(), fault);
-  } catch (...) {
-    return false;
+    well = write_error(message, "", wall_time(), fault);
+  } catch (...) {  // Nothing is written then.
   }
+  recorded = true;
+  return well;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
@@ -175,6 +178,44 @@ TEST_CASE("a fatal signal is recorded with the stack and still kills", "[worker]
   CHECK(json["message"]["message"] == "SIGSEGV: invalid memory access");
   CHECK(json["message"]["extraInfo"]["py_callstack"].get<std::string>().find("[0x") !=
         std::string::npos);
+}
+
+TEST_CASE("threads that fail at the same moment leave one whole error file",
+          "[worker][error_file]") {
+  const auto at_once = [](void (*fail)()) {
+    std::barrier together(4);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&]() noexcept {
+        together.arrive_and_wait();
+        fail();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  const struct {
+    void (*fail)();
+    int signal;
+    std::string message;
+  } ways[] = {{+[] { ::raise(SIGBUS); }, SIGBUS, "SIGBUS: memory that cannot be reached"},
+              {+[] { throw_out_of_range(); }, SIGABRT, "std::out_of_range: batch 12 of 10"},
+              {+[] {
+                 record_error("the disk is full");
+                 ::_exit(9);
+               },
+               0, "the disk is full"}};
+  for (const auto& way : ways) {
+    INFO(way.message);
+    for (int run = 0; run < 10; ++run) {
+      const Folder folder;
+      const int status = run_child(folder / "error.json", [&] { at_once(way.fail); });
+      CHECK((way.signal != 0 ? WIFSIGNALED(status) && WTERMSIG(status) == way.signal
+                             : WIFEXITED(status) && WEXITSTATUS(status) == 9));
+      REQUIRE(fs::exists(folder / "error.json"));
+      CHECK(read_json(folder / "error.json")["message"]["message"] == way.message);
+      CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+    }
+  }
 }
 
 // The sanitizers check the write before the processor does.
