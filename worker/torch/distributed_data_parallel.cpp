@@ -177,6 +177,7 @@ void DistributedDataParallelBase::follow_schedule(bool reduces) {
 
 void DistributedDataParallelBase::synchronize_buffers() {
   if (!active_) return;
+  reducer_->let_queue_end();
   // Whether another rank missed a forward is known to that rank alone.
   buffer_broadcast_.run_from_smallest(
       buffers_, communicator_.rank() + (missed_forward_ ? communicator_.world_size() : 0));

@@ -98,6 +98,10 @@ class GradientReducer : private ReducerGroup::Reducer {
   // also as follow_parameters() does, which it begins with.
   void expect_backward();
 
+  // Of a backward that did not come to its end, as when a hook of the user's threw: before anything
+  // else uses the communicator. Throws what ended the queue's work.
+  void let_queue_end() { queue_->wait(); }
+
   // Before a forward whose backward only accumulates: gives new hooks to parameters that were
   // loaded into since. Throws UnreducedGradients, and aborts, where one was moved or converted.
   void follow_parameters();

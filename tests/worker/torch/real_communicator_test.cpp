@@ -1,10 +1,13 @@
 // DistributedDataParallel over the CPU communicator itself: shared memory, TCP, and both.
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <mutex>
+#include <stdexcept>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/communicator_cluster.h"
@@ -80,6 +83,46 @@ TEST_CASE("a rank that leaves in the middle of training ends its peer's backward
 
     CHECK(errors[0] != "");
     CHECK(errors[1] == "");
+  }
+}
+
+// The first evaluation after training synchronizes the running statistics, while a bucket of a
+// backward that did not end may still be under way.
+TEST_CASE("an evaluation waits for the buckets of a backward that a hook ended",
+          "[worker][ddp][communicator]") {
+  for (const bool rank_0_fails : {true, false}) {
+    int late[2];  // From one process to the other.
+    REQUIRE(::pipe2(late, O_CLOEXEC) == 0);
+    const auto errors = spawn({2, Wiring::SharedMemory}, [&](Communicator& communicator) {
+      at::set_num_threads(1);
+      Sequential net = seeded(5, [] {
+        return Sequential(Linear(16, 40), torch::nn::BatchNorm1d(40), ReLU(), Linear(40, 3));
+      });
+      DataParallelOptions options;
+      options.buckets = {64, 256, 64};
+      DistributedDataParallel ddp(net, communicator, options);
+      if (communicator.rank() == 1 || rank_0_fails) {
+        net->parameters().front().register_hook(
+            [](const at::Tensor&) { throw std::domain_error("not a number"); });
+      }
+      const at::Tensor loss = ddp.forward(batch(communicator.rank())).sum();
+      pollfd other{late[0], POLLIN, 0};
+      if (communicator.rank() == 0) ::poll(&other, 1, 10'000);
+      try {
+        loss.backward();
+      } catch (const std::domain_error&) {
+      }
+      if (communicator.rank() == 1) RANK_CHECK(::write(late[1], "e", 1) == 1);
+      const torch::NoGradGuard off;
+      ddp.eval();
+      RANK_CHECK(ddp.forward(batch(7)).isfinite().all().item<bool>());
+    });
+    for (const int end : late) ::close(end);
+    for (const std::string& error : errors) {
+      INFO(error);
+      if (rank_0_fails) CHECK(error == "");
+      if (!rank_0_fails) CHECK(error.find("make the same calls in the same") != std::string::npos);
+    }
   }
 }
 
