@@ -448,7 +448,8 @@ void Job::replace(PeerId old, const std::string& why, TimePoint now) {
 
 void Job::refuse(PeerId peer, Refusal refusal) {
   actions_.push_back(Log{Log::Level::Warning, std::move(refusal.logged), peer});
-  actions_.push_back(SendTo{peer, Refused{.reason = std::move(refusal.told)}});
+  actions_.push_back(
+      SendTo{peer, Refused{.reason = std::move(refusal.told), .exit_status = refusal.exit_status}});
   actions_.push_back(CloseAfterSending{peer});
 }
 

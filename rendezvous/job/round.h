@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/liveness.h"
 
 namespace ddprun::rendezvous {
@@ -76,6 +77,7 @@ RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoi
 struct Refusal {
   std::string told;
   std::string logged;
+  int exit_status = exit_status::refused;  // Of who was refused.
 };
 
 // Why a node cannot take part in this job, or nothing when it can. `present` are the nodes already

@@ -50,7 +50,9 @@ TEST_CASE("nobody joins a job that is ending", "[rendezvous][job]") {
 
   s.join(3, 1);
 
-  CHECK(s.got_one<Refused>(3).reason == "this job is ending");
+  const auto refused = s.got_one<Refused>(3);
+  CHECK(refused.reason.starts_with("this job is ending"));
+  CHECK(refused.exit_status == exit_status::coordinator_lost);
 }
 
 TEST_CASE("a member that was cut off comes back before its silence was noticed",
