@@ -10,8 +10,18 @@ namespace {
 const char* const kByHand =
     "give --nnodes, --node-rank and --master-addr, as scripts/run_node.sh does";
 
+// The step of salloc's shell, with LaunchParameters=use_interactive_step: on one node, whatever the
+// allocation has, as a batch script's shell is (Slurm calls its number
+// SLURM_INTERACTIVE_STEP).
+constexpr long long interactive_step = 0xfffffffa;
+
+bool is_step_of_srun(const Variables& variables) {
+  return variables.has("SLURM_STEP_NUM_NODES") &&
+         variables.number("SLURM_STEP_ID") != interactive_step;
+}
+
 void add_note_of_allocation(const Variables& variables, Platform& platform) {
-  if (variables.has("SLURM_STEP_NUM_NODES")) return;
+  if (is_step_of_srun(variables)) return;
   const auto nodes = variables.number("SLURM_JOB_NUM_NODES");
   if (!nodes || *nodes < 2) return;
   platform.notes.push_back(variables.shown("SLURM_JOB_NUM_NODES") +
@@ -26,7 +36,7 @@ Platform read_slurm_step(const EnvironmentLookup& environment) {
   Platform platform;
   add_note_of_allocation(variables, platform);
   const auto nodes = variables.number("SLURM_STEP_NUM_NODES");
-  if (!nodes) return platform;
+  if (!nodes || !is_step_of_srun(variables)) return platform;
   platform.name = "Slurm's step";
   platform.shown = variables.shown("SLURM_STEP_NUM_NODES");
   platform.other_count = "give srun -N";

@@ -110,13 +110,29 @@ TEST_CASE("outside of a step of several nodes Slurm's variables change nothing",
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"}) {
     batch_shell.erase(name);
   }
-  for (const Variables& variables :
-       {batch_shell, step({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})}) {
+  const Variables one_node{{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}};
+  Variables shell_of_salloc = one_node;
+  shell_of_salloc.merge(Variables{{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "2"}});
+  for (const Variables& variables : {batch_shell, step(one_node), step(shell_of_salloc)}) {
     const LaunchOptions options = parse({}, variables);
     CHECK(options.nnodes_max == 1);
     CHECK(options.endpoint_host == "127.0.0.1");
     CHECK(options.endpoint_port == 0);
     CHECK(options.run_id == "none");
+  }
+}
+
+TEST_CASE("the shell of an allocation is no step, and is told how to start on all of its nodes",
+          "[options][slurm]") {
+  for (const char* id : {"4294967290", "2"}) {
+    const Platform platform = read_slurm_step(lookup_in(step({{"SLURM_STEP_ID", id},
+                                                              {"SLURM_STEP_NUM_NODES", "1"},
+                                                              {"SLURM_STEP_NUM_TASKS", "1"},
+                                                              {"SLURM_JOB_NUM_NODES", "2"}})));
+    const bool is_step = id[0] == '2';
+    CHECK(platform.name == (is_step ? "Slurm's step" : ""));
+    REQUIRE(platform.notes.size() == (is_step ? 0 : 1));
+    if (!is_step) has(platform.notes[0], "this is no step of srun's");
   }
 }
 
