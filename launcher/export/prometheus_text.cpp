@@ -113,9 +113,11 @@ void tell_ranks(Exposition& out, const JobSnapshot& job, const char* name, const
 
 // Of the nodes that this one tells of, too.
 void tell_nodes(Exposition& out, const JobSnapshot& job) {
+  if (job.state == NodeState::Done) return;
   const auto of_nodes = [&](const char* name, const char* help, auto value) {
     out.begin(name, "gauge", help);
     for (const NodeView& node : job.others) {
+      if (node.node_rank < 0) continue;  // One that stands by has no name of its own here.
       const std::optional<double> number = value(node);
       out.of_host(node.host);
       if (number) out.sample(*number, fmt::format("node_rank=\"{}\"", node.node_rank));
@@ -204,9 +206,19 @@ void tell_progress(Exposition& out, const JobSnapshot& job) {
              });
 }
 
-}  // namespace
+// What is written when this node is done stays, and nobody looks at the others any more.
+JobSnapshot without_life_of_others(JobSnapshot job) {
+  for (NodeView& node : job.others) {
+    for (RankSnapshot& rank : node.ranks) {
+      if (!has_ended(rank)) rank.state = RankState::Stopped;
+      rank.use = {};
+      rank.gpu.reset();
+    }
+  }
+  return job;
+}
 
-std::string prometheus_text(const JobSnapshot& job) {
+std::string text_of(const JobSnapshot& job) {
   Exposition out(job);
   tell_job(out, job);
   tell_nodes(out, job);
@@ -214,6 +226,12 @@ std::string prometheus_text(const JobSnapshot& job) {
   tell_gpus(out, job);
   tell_progress(out, job);
   return out.text();
+}
+
+}  // namespace
+
+std::string prometheus_text(const JobSnapshot& job) {
+  return text_of(job.state == NodeState::Done ? without_life_of_others(job) : job);
 }
 
 }  // namespace ddprun::launcher

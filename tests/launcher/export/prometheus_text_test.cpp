@@ -89,6 +89,38 @@ TEST_CASE("17.2: ranks of other nodes have the host that they are on", "[launche
   CHECK(contains(text, "\nddprun_node_silent_seconds" + of_other + ",node_rank=\"0\"} 40\n"));
 }
 
+TEST_CASE("what stays of a job that is done says of no node that it runs", "[launcher][export]") {
+  JobSnapshot job = full_job();
+  job.others[0].ranks[0].progress = RankProgress{.step = 41, .images_per_s = 59.5};
+  job.others[0].ranks[0].use = {.processes = 1};
+  const std::string of_other = "{run_id=\"night \\\"7\\\"\",host=\"node0\"";
+  const std::string of_rank = of_other + ",rank=\"7\",local_rank=\"0\"}";
+  CHECK(contains(prometheus_text(job), "\nddprun_rank_images_per_second" + of_rank + " 59.5\n"));
+
+  job.state = NodeState::Done;
+  const std::string text = prometheus_text(job);
+  CHECK(contains(text, "\nddprun_rank_up" + of_rank + " 0\n"));
+  CHECK(contains(text, "\nddprun_rank_step" + of_rank + " 41\n"));
+  for (const char* name : {"rank_images_per_second", "rank_silent_seconds", "rank_processes"}) {
+    CHECK_FALSE(contains(text, "\nddprun_" + std::string(name) + of_rank));
+  }
+  CHECK_FALSE(contains(text, "ddprun_node_up"));
+  CHECK_FALSE(contains(text, "ddprun_node_silent_seconds"));
+}
+
+TEST_CASE("nodes that stand by on one host give no sample twice", "[launcher][export]") {
+  JobSnapshot job = full_job();
+  for (const int pid : {100, 101}) {
+    job.others.push_back({.host = "node2", .node_rank = -1, .age_s = 0.5, .launcher_pid = pid});
+  }
+  std::set<std::string> seen;
+  std::istringstream lines(prometheus_text(job));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    CHECK(seen.insert(line.substr(0, line.rfind(' '))).second);
+  }
+}
+
 TEST_CASE("17.2: each name has one type, one help and its samples below them",
           "[launcher][export]") {
   const std::string text = prometheus_text(full_job());
