@@ -225,7 +225,6 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
   const worker::WorkerEnv place = read_environment(options);
   keep_what_is_done(job, signals, place);
   env = meet(options, place);
-  worker::change_error_file(env);
   return true;
 }
 

@@ -315,6 +315,13 @@ void change_error_file(const WorkerEnv& env) {
   error_place.store(next);
 }
 
+void follow_error_file() {
+  if (scratch_fd < 0) return;
+  WorkerEnv env;
+  if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE")) env.error_file = file;
+  change_error_file(env);
+}
+
 void install_error_handlers(const WorkerEnv& env) {
   change_error_file(env);
   scratch_fd = ::memfd_create("ddprun-stack", MFD_CLOEXEC);

@@ -33,6 +33,10 @@ bool record_usage_error(const std::string& message) noexcept;
 // install_error_handlers().
 void change_error_file(const WorkerEnv& env);
 
+// The same by TORCHELASTIC_ERROR_FILE, as Membership::next_rank() does; nothing where no handlers
+// are installed.
+void follow_error_file();
+
 // From now on an uncaught exception (std::terminate) and a fatal signal (SIGSEGV, SIGBUS, SIGFPE,
 // SIGILL, SIGABRT) are recorded too, with the stack, which also goes to stderr; the process then
 // dies of them as before. Call once, in main, before threads are started. The stack begins with the

@@ -22,6 +22,7 @@
 #include "rendezvous/blocked_signals.h"
 #include "rendezvous/unique_fd.h"
 #include "worker/cpu/cpu_connect.h"
+#include "worker/error_file.h"
 #include "worker/membership_state.h"
 #include "worker/owning_process.h"
 #include "worker/progress_page.h"
@@ -256,6 +257,7 @@ bool Membership::next_rank(const GiveUp& give_up) {
   take_environment(environment);
   forget_channel();
   ProgressPage::own().follow_rank();
+  follow_error_file();
   impl_->say(rendezvous::can_park);
   return true;
 }

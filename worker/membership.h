@@ -103,6 +103,7 @@ class Membership {
   // rank. True: it is in the environment. False: also if the job is over. What this process holds
   // that the next attempt needs (a lock, the end of a file) must be given up before. A launcher
   // that has no rank for it any more sends SIGTERM, and gives it the time to save what it holds.
+  // What the process dies of from then on goes to that attempt's error file (error_file.h).
   bool next_rank(const GiveUp& give_up = {});
   // next_rank() was false because nobody needs this process any more, and not for a failure.
   bool job_is_over() const;

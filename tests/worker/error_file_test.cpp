@@ -81,6 +81,18 @@ TEST_CASE("16.3: a worker in its next attempt dies into that one's error file, h
   }
 }
 
+TEST_CASE("the error file follows the environment where handlers are installed",
+          "[worker][error_file][recovery]") {
+  const Folder folder;
+  run_child(folder / "before", [&] {
+    ::setenv("TORCHELASTIC_ERROR_FILE", (folder / "next").c_str(), 1);
+    follow_error_file();
+    record_error("in the next attempt");
+  });
+  CHECK_FALSE(fs::exists(folder / "before"));
+  CHECK(read_json(folder / "next")["message"]["message"] == "in the next attempt");
+}
+
 TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {
   const Folder folder;
   const fs::path file = folder / "error.json";

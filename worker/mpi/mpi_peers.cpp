@@ -32,6 +32,7 @@ struct Introductions {
 };
 
 void exchange(Introductions& both, MpiPeers::Clock::time_point deadline) {
+  const WaitForOthers told_of;
   MPI_Request request = MPI_REQUEST_NULL;
   // With a deadline, which the blocking call has not: a process may never make a communicator.
   check_mpi(MPI_Iallgather(&both.mine, sizeof both.mine, MPI_BYTE, both.all.data(),

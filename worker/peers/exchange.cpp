@@ -11,6 +11,7 @@
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
 #include "worker/own_attempt.h"
+#include "worker/progress_page.h"
 #include "worker/wording.h"
 #include "worker/worker_store.h"
 
@@ -49,6 +50,7 @@ class StoreExchange : public AddressExchange {
     for (int rank = 0; rank < world_size_; ++rank) keys.push_back(round + std::to_string(rank));
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const WaitForOthers told_of;
     try {
       store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
     } catch (const rendezvous::StoreTimeout&) {

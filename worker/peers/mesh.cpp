@@ -16,6 +16,7 @@
 
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
+#include "worker/progress_page.h"
 
 namespace ddprun::worker {
 namespace {
@@ -286,6 +287,7 @@ bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
 
 std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
                                        Clock::time_point deadline, int interrupt_fd) {
+  const WaitForOthers told_of;
   interrupt_fd_ = interrupt_fd;
   std::vector<PeerSockets> sockets(peers.size());
   std::vector<OutgoingGreeting> calls;
