@@ -44,7 +44,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSaidMax = 8 << 10;
-constexpr int kAtOnce = 32;  // ssh that log in, as for a job.
+constexpr int kAtOnce = 8;  // ssh that log in. An sshd on the way may turn the eleventh away.
 constexpr milliseconds kHelloMost{60'000};
 constexpr milliseconds kFactsMost{20'000};  // A driver's library may be read from a file server.
 constexpr milliseconds kClockMost{5'000};

@@ -23,15 +23,34 @@ bool HostsState::can_begin() const {
   return left >= (limits_.least > 0 ? limits_.least : static_cast<std::ptrdiff_t>(nodes_.size()));
 }
 
+bool HostsState::has_room() const {
+  return std::count_if(nodes_.begin(), nodes_.end(), [](const Place& place) {
+           return place.state == Node::Starting;
+         }) < limits_.at_once;
+}
+
 void HostsState::start_some(TimePoint now, HostsStep& step) {
-  auto starting = std::count_if(nodes_.begin(), nodes_.end(),
-                                [](const Place& place) { return place.state == Node::Starting; });
-  for (std::size_t i = 0; i < nodes_.size() && starting < limits_.at_once; ++i) {
-    if (nodes_[i].state != Node::Waiting) continue;
-    nodes_[i] = {Node::Starting, now};
+  for (std::size_t i = 0; i < nodes_.size() && has_room(); ++i) {
+    Place& place = nodes_[i];
+    if (place.state != Node::Waiting || now < place.not_before) continue;
+    place.state = Node::Starting;
+    place.since = now;
     step.acts.push_back({What::Start, static_cast<int>(i)});
-    ++starting;
   }
+}
+
+std::optional<HostsStep> HostsState::turned_away(int node, TimePoint now) {
+  Place& place = nodes_[static_cast<std::size_t>(node)];
+  if (phase_ != Phase::Starting || place.state != Node::Starting) return std::nullopt;
+  if (++place.turned_away >= limits_.tries) return std::nullopt;
+  // Not all at the same moment again: half a second to a second, by the node's number.
+  const int spread = (97 * node + 131 * place.turned_away) % 500;
+  place.state = Node::Waiting;
+  place.not_before = now + std::chrono::milliseconds(500 + spread);
+  limits_.at_once = std::min(limits_.at_once, limits_.at_once_where_short);
+  HostsStep step{{}, "an sshd has too many logins at once: the node is started again later"};
+  start_some(now, step);
+  return step;
 }
 
 void HostsState::kill_all(HostsStep& step) {
@@ -155,9 +174,11 @@ std::optional<HostsState::TimePoint> HostsState::deadline() const {
   if (phase_ == Phase::Opening || phase_ == Phase::Ending) return until_;
   if (phase_ != Phase::Starting) return std::nullopt;
   std::optional<TimePoint> first;
+  const bool room = has_room();
   for (const Place& place : nodes_) {
-    if (place.state != Node::Starting) continue;
-    const TimePoint at = place.since + limits_.hello;
+    const bool is_next = room && place.state == Node::Waiting;
+    if (place.state != Node::Starting && !is_next) continue;
+    const TimePoint at = is_next ? place.not_before : place.since + limits_.hello;
     if (!first || at < *first) first = at;
   }
   return first;
@@ -170,7 +191,11 @@ HostsStep HostsState::deadline_passed(TimePoint now) {
       if (nodes_[i].state != Node::Starting || now < nodes_[i].since + limits_.hello) continue;
       late_.push_back({static_cast<int>(i), phase_});
     }
-    if (late_.empty()) return step;
+    if (late_.empty()) {
+      start_some(now, step);
+      if (!step.acts.empty()) step.reason = "nodes that were turned away are started again";
+      return step;
+    }
     step.reason = "a node has not said hello in time: all are ended";
     give_up(SIGTERM, step);
     begin_to_end(now, limits_.killing);

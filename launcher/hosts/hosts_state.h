@@ -20,6 +20,8 @@ namespace ddprun::launcher {
 
 struct HostsLimits {
   int at_once = 32;                           // That are started and have not said hello.
+  int at_once_where_short = 4;                // The same once an sshd has turned one away.
+  int tries = 10;                             // Of a node that is turned away.
   std::chrono::milliseconds hello{60'000};    // From a node's start to its hello.
   std::chrono::milliseconds opening{60'000};  // From there until node 0 listens.
   std::chrono::milliseconds ending{90'000};   // From a stop until the last one has ended.
@@ -64,6 +66,9 @@ class HostsState {
       : limits_(limits), nodes_(static_cast<std::size_t>(nodes)) {}
 
   HostsStep begin(TimePoint now);
+  // An sshd, of the node or of a host on the way, had too many logins at once: the node is started
+  // again after a while, and from then on fewer are at a time. Nothing: it has had all its tries.
+  std::optional<HostsStep> turned_away(int node, TimePoint now);
   HostsStep hello(int node, TimePoint now);
   HostsStep opened(TimePoint now);  // By node 0.
   HostsStep begun();                // A round has, on any node.
@@ -91,6 +96,8 @@ class HostsState {
   struct Place {
     Node state = Node::Waiting;
     TimePoint since{};
+    int turned_away = 0;     // So often.
+    TimePoint not_before{};  // Waiting.
   };
 
   void start_some(TimePoint now, HostsStep& step);
@@ -103,6 +110,7 @@ class HostsState {
   void kill_all(HostsStep& step);
   HostsStep finish_if_done(HostsStep step);
   bool all(Node state) const;
+  bool has_room() const;  // For one more that is started.
   bool can_begin() const;
 
   HostsLimits limits_;

@@ -33,6 +33,10 @@ std::string connection_advice(const std::string& said, const std::string& login)
     return "a login without a password is needed: ssh-copy-id " + login +
            ", an agent (ssh-add), or --ssh-options='-i KEY'";
   }
+  if (is_turned_away(255, said)) {
+    return "its sshd, or that of a host on the way (ProxyJump), refuses so many logins at once: "
+           "raise MaxStartups there";
+  }
   if (said_any(said, {"Could not resolve hostname"})) {
     return "check the name, or give it an address in ~/.ssh/config";
   }
@@ -46,6 +50,11 @@ std::string connection_advice(const std::string& said, const std::string& login)
 }
 
 }  // namespace
+
+bool is_turned_away(int status, const std::string& said) {
+  return status == 255 &&
+         said_any(said, {"kex_exchange_identification", "ssh_exchange_identification"});
+}
 
 bool take_copy_wanted(std::string& said) {
   const std::size_t at = said.find(copy_wanted);

@@ -47,6 +47,9 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& options,
 std::string ssh_failure(int status, const std::string& said, const std::string& login,
                         bool copies_self);
 
+// Whether an sshd closed the connection before any login, as it does when too many are at once.
+bool is_turned_away(int status, const std::string& said);
+
 // Why the program that leads to a host could not be started, and what to do.
 struct StartFailure {
   std::string what;

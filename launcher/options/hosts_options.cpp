@@ -174,8 +174,9 @@ void Hosts::decide_workers() {
 }
 
 void Hosts::keep_node_arguments() {
-  static const std::set<std::string> ours = {"nnodes",      "nproc-per-node", "rdzv-id",  "report",
-                                             "secret-file", "dry-run",        "node-rank"};
+  static const std::set<std::string> ours = {"nnodes",    "nproc-per-node", "rdzv-id",
+                                             "report",    "secret-file",    "dry-run",
+                                             "node-rank", "metrics-file"};
   for (const auto& [name, given] : split_.options) {
     if (ours.count(name) != 0) continue;
     if (!option_row(name).is_flag()) {

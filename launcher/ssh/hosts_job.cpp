@@ -91,6 +91,7 @@ class HostsJob {
   void on_err(int node, std::string_view bytes);
   void on_message(int node, const std::string& line);
   void on_hello(int node, const std::string& line);
+  bool will_be_tried_again(int node, const ExitStatus& status);
   void on_end(int node, const ExitStatus& status);
   void note_failure(int node, const ExitStatus& status);
   void on_signal(int signal);
@@ -138,6 +139,7 @@ class HostsJob {
   std::string why_;  // The first that went wrong here, in words.
   int own_signal_ = 0;
   std::size_t reported_late_ = 0;
+  bool told_of_turning_away_ = false;
 };
 
 HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_path)
@@ -299,6 +301,10 @@ std::vector<std::string> HostsJob::arguments_of(int number) {
   arguments.push_back("--nproc-per-node=" + node.workers);
   arguments.push_back("--rdzv-id=" + options_.run_id);
   if (!elastic()) arguments.push_back(fmt::format("--node-rank={}", number));
+  // One file, where hosts share the folder: this one tells of all nodes.
+  if (number == 0 && !options_.metrics_file.empty()) {
+    arguments.push_back("--metrics-file=" + options_.metrics_file);
+  }
   if (!options_.over_ssh.endpoint_given) arguments.push_back("--master-addr=" + endpoint_host_);
   if (!node.host.addresses.empty()) {
     arguments.push_back("--local-addr=" + node.host.addresses.front());
@@ -337,7 +343,26 @@ void HostsJob::tell(int number) {
   node.connection->send("\n");
 }
 
+bool HostsJob::will_be_tried_again(int number, const ExitStatus& status) {
+  Node& node = at(number);
+  if (node.hello || node.killed || !is_turned_away(status.exit_code, node.said)) return false;
+  const auto step = state_.turned_away(number, steady_clock::now());
+  if (!step) return false;
+  if (!std::exchange(told_of_turning_away_, true)) {
+    say(
+        fmt::format("{}: its sshd, or one on the way, takes no more logins at once (MaxStartups); "
+                    "trying again, with fewer at a time",
+                    node.host.name));
+  }
+  node.said.clear();
+  node.noise.clear();
+  node.copied = false;
+  apply(*step);
+  return true;
+}
+
 void HostsJob::on_end(int number, const ExitStatus& status) {
+  if (will_be_tried_again(number, status)) return;
   Node& node = at(number);
   node.ended = true;
   const auto show_rest = [&](bool is_err) {

@@ -317,6 +317,49 @@ TEST_CASE("17.3: more hosts than the soft limit of open files has room for, and 
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: hosts that an sshd turns away for too many logins are tried again") {
+  const Place place;
+  auto variables = without_sshd(place);
+  write_script(place.folder / "tools/real-ssh", content_of(place.folder / "tools/ssh"));
+  // Each host's first login is one too many.
+  write_script(place.folder / "tools/ssh",
+               "for host; do case $host in host-*) break ;; esac; done\n"
+               "if mkdir " +
+                   place.folder.path() +
+                   "/was-$host 2>/dev/null; then\n"
+                   "  echo 'kex_exchange_identification: Connection closed by remote host' >&2\n"
+                   "  exit 255\n"
+                   "fi\n"
+                   "exec real-ssh \"$@\"");
+  const ProcessResult result = run(
+      launch({"-H", "host-[01-06]"}) + shell("echo rank $RANK of $WORLD_SIZE"), 120s, variables);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "of 6\n") == 6);
+  CHECK(count_of(result.output, "trying again, with fewer at a time") == 1);
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: one metrics file of a job on several hosts has the ranks of all") {
+  const Place place;
+  const std::string file = place.folder / "job.prom";
+  const ProcessResult result =
+      run(launch({"-H", "host-a,host-c", "--metrics-file", file}) +
+              shell("until grep -qs 'rank=\"0\"' " + file + " && grep -qs 'rank=\"1\"' " + file +
+                    "; do sleep 0.05; done"),
+          120s, without_sshd(place));
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const std::string metrics = content_of(file);
+  INFO(metrics);
+  CHECK(contains(metrics, "state=\"done\"} 1"));
+  CHECK(contains(metrics, "rank=\"0\",local_rank=\"0\"} 0"));
+  CHECK(contains(metrics, "rank=\"1\",local_rank=\"0\"} 0"));
+  check_nothing_left(place);
+}
+
 TEST_CASE("17.3: a host that cannot be used is named with ssh's words and what to do") {
   REQUIRE_SSHD();
   struct Wrong {

@@ -96,6 +96,34 @@ TEST_CASE("17.3: at most so many nodes are started at once", "[hosts]") {
   CHECK(acts(state.hello(0, at(2))) == "tell 0");
 }
 
+// OpenSSH drops connections beyond ten that have not logged in (MaxStartups), and a jump host has
+// those to all hosts.
+TEST_CASE("17.3: a host that an sshd turns away is started again, with fewer at a time",
+          "[hosts]") {
+  HostsLimits all = limits();
+  all.at_once_where_short = 2;
+  all.tries = 3;
+  HostsState state(all, 4);
+  CHECK(acts(state.begin(at(0))) == "start 0, start 1, start 2, start 3");
+  REQUIRE(state.turned_away(2, at(10)));
+  REQUIRE(state.turned_away(3, at(10)));
+  CHECK(state.deadline() == at(1'000));  // Two log in, which is as many as may now.
+  CHECK(acts(state.hello(0, at(20))).empty());
+  REQUIRE(state.deadline());
+  const auto again = *state.deadline();
+  CHECK(again > at(500));
+  CHECK(again < at(1'010));
+  CHECK(acts(state.deadline_passed(again)) == "start 2");
+  CHECK(acts(state.hello(1, at(1'011))) == "start 3");
+  CHECK(acts(state.hello(3, at(1'100))).empty());
+  // One that is turned away for good is a host that cannot be reached.
+  REQUIRE(state.turned_away(2, at(1'200)));
+  CHECK(acts(state.deadline_passed(*state.deadline())) == "start 2");
+  CHECK_FALSE(state.turned_away(2, at(3'000)));
+  CHECK(acts(state.ended(2, Verdict::None, at(3'000))) == "kill 0, kill 1, kill 3");
+  CHECK(state.preventer() == 2);
+}
+
 TEST_CASE("17.3: a host that cannot be reached ends the others", "[hosts]") {
   HostsLimits few = limits();
   few.at_once = 2;

@@ -116,6 +116,13 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
   CHECK(contains(told(255, "Host key verification failed."), "accept-new"));
   CHECK(contains(told(255, "b: Permission denied (publickey)."), "ssh-copy-id b"));
   CHECK(contains(told(255, "Could not resolve hostname b"), "~/.ssh/config"));
+  const std::string dropped =
+      "kex_exchange_identification: Connection closed by remote host\r\n"
+      "Connection closed by UNKNOWN port 65535\r\n";
+  CHECK(contains(told(255, dropped), "MaxStartups"));
+  CHECK(is_turned_away(255, dropped));
+  CHECK_FALSE(is_turned_away(1, dropped));
+  CHECK_FALSE(is_turned_away(255, "Connection refused"));
   CHECK(contains(told(255, ""), "try: ssh b true"));
   CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
   CHECK(contains(ssh_failure(126, "Permission denied", "b", true), "noexec"));
