@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "rendezvous/host_and_port.h"
+#include "rendezvous/long_wait.h"
 #include "rendezvous/store_client.h"
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
@@ -27,6 +28,7 @@ class StoreExchange : public AddressExchange {
       : rank_(env.rank),
         world_size_(env.world_size),
         limit_(within_limit(options)),
+        words_(meeting_words(env, options)),
         store_(endpoint.host, endpoint.port, store_client_options(env, options)),
         address_(chosen_address(options.interface)),
         prefix_("ddprun/communicator/" + env.run_id + "/" + attempt_name(env)) {
@@ -48,21 +50,32 @@ class StoreExchange : public AddressExchange {
     store_.set(round + std::to_string(rank_), mine);
     std::vector<std::string> keys;
     for (int rank = 0; rank < world_size_; ++rank) keys.push_back(round + std::to_string(rank));
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    const WaitForOthers told_of;
-    try {
-      store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
-    } catch (const rendezvous::StoreTimeout&) {
-      throw rendezvous::StoreError(rank_list(missing_ranks(store_, keys)) + " did not come " +
-                                   limit_);
-    }
+    wait_for(keys, deadline);
     return store_.multi_get(keys);
   }
 
   std::string local_address() const override { return address_; }
 
  private:
+  void wait_for(const std::vector<std::string>& keys, Clock::time_point deadline) {
+    const WaitForOthers told_of;
+    rendezvous::LongWait wait(words_, Clock::now());
+    for (;;) {
+      const auto until = std::min(deadline, wait.next());
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      try {
+        return store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+      } catch (const rendezvous::StoreTimeout&) {
+        const auto now = Clock::now();
+        const std::vector<int> missing = missing_ranks(store_, keys);
+        if (now >= deadline) {
+          throw rendezvous::StoreError(rank_list(missing) + " did not come " + limit_);
+        }
+        if (wait.is_due(now)) wait.tell(now, rank_list(missing) + " did not come yet");
+      }
+    }
+  }
+
   // Of two groups with one name this ends all but those who came first.
   void take_place(const WorkerEnv& env, const std::string& group) {
     const std::string own = std::to_string(env.job_rank.value_or(env.rank));
@@ -78,6 +91,7 @@ class StoreExchange : public AddressExchange {
   int rank_;
   int world_size_;
   std::string limit_;
+  rendezvous::WaitWords words_;
   rendezvous::StoreClient store_;
   std::string address_;
   std::string prefix_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/hosted_store.h"
@@ -87,6 +88,25 @@ TEST_CASE("16.1: what was written in an older term is not read in a later one",
   const auto deadline = std::chrono::steady_clock::now() + patience(20s);
   auto met = std::async(std::launch::async, [&] { return first->all_gather("a", deadline); });
   CHECK(second->all_gather("b", deadline) == Texts{"a", "b"});
+  CHECK(met.get() == Texts{"a", "b"});
+}
+
+TEST_CASE("who waits for a peer under a launcher says for whom", "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  std::promise<std::string> told;
+  CommunicatorOptions options;
+  options.slow_meeting = 1ms;
+  options.on_slow_wait = [&, first = true](const std::string& text) mutable {
+    if (std::exchange(first, false)) told.set_value(text);
+  };
+  const auto early = make_store_exchange(rank_of_two(0, 0, store.port()), options);
+  const auto late = make_store_exchange(rank_of_two(1, 0, store.port()), {});
+  const auto deadline = std::chrono::steady_clock::now() + patience(20s);
+  auto met = std::async(std::launch::async, [&] { return early->all_gather("a", deadline); });
+  const std::string text = told.get_future().get();
+  CHECK(contains(text, "rank 0 of 2 has waited"));
+  CHECK(contains(text, "rank 1 did not come yet"));
+  late->all_gather("b", deadline);
   CHECK(met.get() == Texts{"a", "b"});
 }
 
