@@ -160,7 +160,9 @@ class Communicator {
 };
 
 struct CommunicatorOptions {
-  std::chrono::milliseconds connect_timeout{60'000};  // To meet all peers through the store.
+  // To meet all peers through the store. Whoever has waited in vain makes no other communicator (of
+  // the same group) in that attempt: its peers would look for it in another meeting.
+  std::chrono::milliseconds connect_timeout{60'000};
   // Messages name it as what to change when that time was too short.
   std::string connect_timeout_name = "CommunicatorOptions::connect_timeout";
   // One collective; then abort, naming who was late. Messages name the option as above.

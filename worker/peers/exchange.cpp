@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <mutex>
+#include <set>
 #include <string_view>
 
 #include "rendezvous/host_and_port.h"
@@ -20,6 +22,33 @@ namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Of this process, each by its store, its keys and its rank. Each rank counts its communicators
+// alone, so one that has given up is ahead of the others for as long as its attempt lasts.
+class FailedMeetings {
+ public:
+  static void add(const std::string& place) {
+    const std::lock_guard lock(mutex());
+    places().insert(place);
+  }
+  static void throw_if_one(const std::string& place) {
+    const std::lock_guard lock(mutex());
+    if (places().count(place) == 0) return;
+    throw CommunicatorError(
+        "an earlier meeting of this rank failed, and the others would not find it in another one "
+        "of the same attempt: end the process, so that all of them start anew");
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::set<std::string>& places() {
+    static std::set<std::string> all;
+    return all;
+  }
+};
 
 class StoreExchange : public AddressExchange {
  public:
@@ -38,6 +67,9 @@ class StoreExchange : public AddressExchange {
       prefix_ += "/group/" + options.group;
       take_place(env, options.group);
     }
+    place_ = rendezvous::host_and_port(endpoint.host, endpoint.port) + "/" + prefix_ + "/" +
+             std::to_string(rank_);
+    FailedMeetings::throw_if_one(place_);
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     // Of all ranks the n-th communicator has number n, as all make the same ones in the same order.
     prefix_ += '/';
@@ -69,6 +101,7 @@ class StoreExchange : public AddressExchange {
         const auto now = Clock::now();
         const std::vector<int> missing = missing_ranks(store_, keys);
         if (now >= deadline) {
+          FailedMeetings::add(place_);
           throw rendezvous::StoreError(rank_list(missing) + " did not come " + limit_);
         }
         if (wait.is_due(now)) wait.tell(now, rank_list(missing) + " did not come yet");
@@ -92,6 +125,7 @@ class StoreExchange : public AddressExchange {
   int world_size_;
   std::string limit_;
   rendezvous::WaitWords words_;
+  std::string place_;  // For FailedMeetings.
   rendezvous::StoreClient store_;
   std::string address_;
   std::string prefix_;

@@ -110,6 +110,21 @@ TEST_CASE("who waits for a peer under a launcher says for whom", "[worker][excha
   CHECK(met.get() == Texts{"a", "b"});
 }
 
+// Each counts its own meetings: the late one would look for the others in the first, for ever.
+TEST_CASE("a rank that has waited in vain is told to end, and not to wait in vain again",
+          "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  const auto meet = [&](int rank, int term) {
+    return error_of([&] {
+      make_store_exchange(rank_of_two(rank, term, store.port()), {})
+          ->all_gather("a", std::chrono::steady_clock::now());
+    });
+  };
+  CHECK(contains(meet(0, 0), "rank 1 did not come"));
+  CHECK(contains(meet(0, 0), "an earlier meeting of this rank failed"));
+  CHECK(contains(meet(0, 1), "rank 1 did not come"));  // The next attempt has its own.
+}
+
 TEST_CASE("two groups of a job sum over their own ranks, whoever of them comes first",
           "[worker][exchange]") {
   const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
