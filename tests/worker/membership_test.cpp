@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -19,7 +20,10 @@
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
+#include "worker/error_file.h"
 #include "worker/membership_state.h"
 #include "worker/worker_env.h"
 
@@ -233,6 +237,42 @@ TEST_CASE("a guard that takes another one's place guards its own communicator",
     REQUIRE(members.attempt_is_over());
     CHECK_THROWS_AS(latest.barrier(), CommunicatorError);
     if (!same) first->barrier();
+  }
+}
+
+TEST_CASE("a worker with a rank of the next attempt dies into that one's error file",
+          "[worker][membership][error_file]") {
+  const testing::TemporaryFolder folder;
+  for (const bool installed : {true, false}) {
+    const std::string before = folder / "before", after = folder / "after";
+    const pid_t child = ::fork();  // The place of the file is one per process.
+    if (child == 0) {
+      ::alarm(static_cast<unsigned>(patience(30s).count() / 1000));
+      WorkerEnv env;
+      env.error_file = before;
+      if (installed) install_error_handlers(env);
+      Channel channel;
+      Membership members = with_patience();
+      channel.send(over);
+      auto launcher = std::async(std::launch::async, [&] {
+        channel.hear();  // That it can park.
+        if (channel.hear() != rendezvous::gives_rank_back) return;
+        rendezvous::Environment next = rank_1;
+        next.emplace_back("TORCHELASTIC_ERROR_FILE", after);
+        channel.send(next);
+      });
+      const bool given = members.next_rank();
+      launcher.get();
+      record_error("later");
+      ::_exit(given ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK_FALSE(std::filesystem::exists(before));
+    CHECK(std::filesystem::exists(after) == installed);
+    if (installed) CHECK(testing::contains(testing::content_of(after), "later"));
+    std::filesystem::remove(after);
   }
 }
 

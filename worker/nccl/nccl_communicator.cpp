@@ -9,6 +9,7 @@
 
 #include "worker/communicator_modules.h"
 #include "worker/nccl/nccl_types.h"
+#include "worker/progress_page.h"
 #include "worker/wording.h"
 
 namespace ddprun::worker {
@@ -93,6 +94,7 @@ void NcclCommunicator::tell_left_behind() const {
 }
 
 void NcclCommunicator::start_nccl(const NcclPeers& peers, int interrupt_fd) {
+  const WaitForOthers told_of;
   const std::string problem =
       settle(handle_->start(peers.id, rank_, world_size_), peers.deadline, interrupt_fd);
   if (!problem.empty()) {

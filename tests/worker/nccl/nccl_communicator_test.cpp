@@ -14,6 +14,7 @@
 #include "tests/testing/mapped_exchange.h"
 #include "tests/testing/text.h"
 #include "tests/worker/nccl/fake_device.h"
+#include "tests/worker/own_page.h"
 #include "worker/communicator_modules.h"
 
 extern "C" ddprun::worker::MakeModuleCommunicator ddprun_make_nccl_communicator;
@@ -118,6 +119,18 @@ TEST_CASE("a call that NCCL goes on with in the background is waited for", "[wor
   job.fake.nccl_looks = 3;
   CHECK(job.all_reduce().empty());
   CHECK(job.fake.nccl_looks <= 0);
+}
+
+TEST_CASE("a rank that starts NCCL says that it waits for others", "[worker][cuda]") {
+  const ddprun::testing::OwnPage page;
+  Lone job;
+  job.options.connect_timeout = patience(60s);
+  job.fake.nccl_looks = 1'000'000'000;
+  std::thread starts([&] { job.communicator(); });
+  CHECK(page.comes_to_tell_of_a_wait());
+  job.fake.nccl_looks = 0;
+  starts.join();
+  CHECK_FALSE(page.tells_of_a_wait());
 }
 
 TEST_CASE("NCCL that does not connect in time is ended with the error", "[worker][cuda]") {

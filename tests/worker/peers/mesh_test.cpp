@@ -13,6 +13,7 @@
 #include "rendezvous/worker_key.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/worker/own_page.h"
 
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
@@ -100,6 +101,22 @@ TEST_CASE("ranks with one key meet, and so do ranks without any", "[mesh]") {
   for (const Key& key : {key_of('a'), Key()}) {
     for (const std::string& error : meet(std::vector<Key>(5, key))) CHECK(error.empty());
   }
+}
+
+TEST_CASE("a rank that is not called yet says that it waits for others", "[mesh]") {
+  const ddprun::testing::OwnPage page;
+  Mesh first(0, 7, "127.0.0.1", nullptr), second(1, 7, "127.0.0.1", nullptr);
+  const std::vector<PeerAddress> addresses = {
+      {.ip = "127.0.0.1", .port = first.port(), .secret = first.secret(), .segment = {}},
+      {.ip = "127.0.0.1", .port = second.port(), .secret = second.secret(), .segment = {}}};
+  const auto deadline = std::chrono::steady_clock::now() + patience(60s);
+
+  auto met = std::async(std::launch::async, [&] { return first.connect(addresses, deadline); });
+
+  CHECK(page.comes_to_tell_of_a_wait());
+  CHECK(bool(second.connect(addresses, deadline)[0].data));
+  CHECK(bool(met.get()[1].data));
+  CHECK_FALSE(page.tells_of_a_wait());
 }
 
 TEST_CASE("a rank with another key, or none, is named by those that cannot prove it theirs",
