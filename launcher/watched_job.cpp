@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <asio/steady_timer.hpp>
-#include <cerrno>
-#include <chrono>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -115,33 +113,13 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       view_(options.nnodes_max == 1, host_, ::getpid(), std::move(ways)),
       gpus_(io),
       lines_call_(io, "what shows stacks and logs"),
-      socket_timer_(io) {}
-
-void WatchedJob::open(std::function<void(const std::string&)> on_opened) {
-  on_opened_ = std::move(on_opened);
-  open_socket();
-}
-
-void WatchedJob::open_socket() {
-  socket_.reset();  // Which removes its folder, if that is empty.
-  socket_ = std::make_unique<StatusSocket>(
-      io_, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
+      socket_(io, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
         answer(query, reply);
-      });
-  const std::string why = socket_->open(run_folder_places(environment_variable, ::geteuid()));
-  if (!why.empty()) return spdlog::info("ddprun status will not find this job: {}", why);
-  on_opened_(socket_->path());
-  look_for_socket();
-}
+      }) {}
 
-void WatchedJob::look_for_socket() {
-  socket_timer_.expires_after(std::chrono::seconds{5});
-  socket_timer_.async_wait([this](const asio::error_code& error) {
-    if (error) return;
-    // By its path: in a folder that was unmounted or removed the name is still there.
-    const bool is_gone = ::access(socket_->path().c_str(), F_OK) != 0 && errno == ENOENT;
-    is_gone ? open_socket() : look_for_socket();
-  });
+void WatchedJob::open() {
+  const std::string why = socket_.open(run_folder_places(environment_variable, ::geteuid()));
+  if (!why.empty()) spdlog::info("ddprun status will not find this job: {}", why);
 }
 
 void WatchedJob::round_started(const rendezvous::RoundStart& round) {

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,10 +27,9 @@ class WatchedJob {
   WatchedJob(asio::io_context& io, const LaunchOptions& options, const LocalAttempt& attempt,
              std::string host, std::function<AgentState()> state, JobViewWays ways);
 
-  // From here on others can find the job, by a socket of which `on_opened` hears the path. It is
-  // made again where its name is gone: logind takes /run/user/UID away at the last logout of a user
-  // whose job goes on. Where it cannot be made, one line says so.
-  void open(std::function<void(const std::string& path)> on_opened);
+  // From here on others can find the job. Where that cannot be, one line says so.
+  void open();
+  std::string socket_path() const { return socket_.path(); }  // "" = they cannot.
 
   void round_started(const rendezvous::RoundStart& round);
   // An attempt ended for this, here or on another node. It is kept if it is a failure.
@@ -55,8 +52,6 @@ class WatchedJob {
   void ask_stacks(int rank, std::function<void(const Stacks&)> done) const;
 
  private:
-  void open_socket();
-  void look_for_socket();
   void answer(const rendezvous::Query& query, const StatusSocket::Reply& reply);
   void tell_snapshot(std::function<void(const std::string&)> reply);
   JobSnapshot own_snapshot() const;
@@ -87,9 +82,7 @@ class WatchedJob {
   BackgroundCall lines_call_;
   rendezvous::Query collected_;        // What `lines_call_` is about ...
   std::vector<LinesDone> collecting_;  // ... and who waits for it.
-  std::unique_ptr<StatusSocket> socket_;
-  std::function<void(const std::string& path)> on_opened_;
-  asio::steady_timer socket_timer_;
+  StatusSocket socket_;
 };
 
 }  // namespace ddprun::launcher
