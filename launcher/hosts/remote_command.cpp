@@ -33,10 +33,6 @@ std::string connection_advice(const std::string& said, const std::string& login)
     return "a login without a password is needed: ssh-copy-id " + login +
            ", an agent (ssh-add), or --ssh-options='-i KEY'";
   }
-  if (is_turned_away(255, said)) {
-    return "its sshd, or that of a host on the way (ProxyJump), refuses so many logins at once: "
-           "raise MaxStartups there";
-  }
   if (said_any(said, {"Could not resolve hostname"})) {
     return "check the name, or give it an address in ~/.ssh/config";
   }
@@ -46,6 +42,10 @@ std::string connection_advice(const std::string& said, const std::string& login)
   if (said_any(said, {"timed out", "No route to host", "unreachable"})) {
     return "is it up, and does a firewall let ssh pass?";
   }
+  if (is_turned_away(255, said)) {
+    return "its sshd, or that of a host on the way (ProxyJump), refuses so many logins at once: "
+           "raise MaxStartups there";
+  }
   return "try: ssh " + login + " true";
 }
 
@@ -53,7 +53,11 @@ std::string connection_advice(const std::string& said, const std::string& login)
 
 bool is_turned_away(int status, const std::string& said) {
   return status == 255 &&
-         said_any(said, {"kex_exchange_identification", "ssh_exchange_identification"});
+         said_any(said, {"kex_exchange_identification", "ssh_exchange_identification"}) &&
+         // What ssh says, before the same line, of a host on the way that cannot be passed.
+         !said_any(said, {"Could not resolve hostname", "Connection refused", "timed out",
+                          "No route to host", "unreachable", "Permission denied",
+                          "Host key verification failed", "stdio forwarding failed", "not found"});
 }
 
 bool take_copy_wanted(std::string& said) {

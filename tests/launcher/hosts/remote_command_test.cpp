@@ -122,6 +122,15 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
   CHECK(contains(told(255, dropped), "MaxStartups"));
   CHECK(is_turned_away(255, dropped));
   CHECK_FALSE(is_turned_away(1, dropped));
+  const auto behind = [&](const std::string& cause) { return cause + "\r\n" + dropped; };
+  for (const char* cause :
+       {"ssh: Could not resolve hostname jump",
+        "ssh: connect to host jump port 22: Connection refused",
+        "ssh: connect to host jump port 22: Connection timed out", "stdio forwarding failed"}) {
+    INFO(cause);
+    CHECK_FALSE(is_turned_away(255, behind(cause)));
+    CHECK_FALSE(contains(told(255, behind(cause)), "MaxStartups"));
+  }
   CHECK_FALSE(is_turned_away(255, "Connection refused"));
   CHECK(contains(told(255, ""), "try: ssh b true"));
   CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
