@@ -67,8 +67,9 @@ class StoreExchange : public AddressExchange {
       prefix_ += "/group/" + options.group;
       take_place(env, options.group);
     }
-    place_ = rendezvous::host_and_port(endpoint.host, endpoint.port) + "/" + prefix_ + "/" +
-             std::to_string(rank_);
+    // Not by its address alone: another store may listen there later, and counts anew.
+    place_ = rendezvous::host_and_port(endpoint.host, endpoint.port) + " " +
+             store_.store_identity() + "/" + prefix_ + "/" + std::to_string(rank_);
     FailedMeetings::throw_if_one(place_);
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     // Of all ranks the n-th communicator has number n, as all make the same ones in the same order.
@@ -100,6 +101,7 @@ class StoreExchange : public AddressExchange {
       } catch (const rendezvous::StoreTimeout&) {
         const auto now = Clock::now();
         const std::vector<int> missing = missing_ranks(store_, keys);
+        if (missing.empty()) continue;  // The last one has just come.
         if (now >= deadline) {
           FailedMeetings::add(place_);
           throw rendezvous::StoreError(rank_list(missing) + " did not come " + limit_);
