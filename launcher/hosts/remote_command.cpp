@@ -18,8 +18,8 @@ bool said_any(const std::string& said, std::initializer_list<const char*> texts)
                      [&](const char* text) { return said.find(text) != std::string::npos; });
 }
 
-// Of what ssh itself says when it ends with 255.
-std::string connection_advice(const std::string& said, const std::string& login) {
+// Of a cause that ssh itself names when it ends with 255; "" where it names none of these.
+std::string advice_on_cause(const std::string& said, const std::string& login) {
   if (said_any(said, {"REMOTE HOST IDENTIFICATION HAS CHANGED"})) {
     return "its key is another one than before: make sure that it is the right host, then "
            "ssh-keygen -R and ssh " +
@@ -42,22 +42,17 @@ std::string connection_advice(const std::string& said, const std::string& login)
   if (said_any(said, {"timed out", "No route to host", "unreachable"})) {
     return "is it up, and does a firewall let ssh pass?";
   }
-  if (is_turned_away(255, said)) {
-    return "its sshd, or that of a host on the way (ProxyJump), refuses so many logins at once: "
-           "raise MaxStartups there";
-  }
-  return "try: ssh " + login + " true";
+  return "";
 }
 
 }  // namespace
 
 bool is_turned_away(int status, const std::string& said) {
-  return status == 255 &&
-         said_any(said, {"kex_exchange_identification", "ssh_exchange_identification"}) &&
-         // What ssh says, before the same line, of a host on the way that cannot be passed.
-         !said_any(said, {"Could not resolve hostname", "Connection refused", "timed out",
-                          "No route to host", "unreachable", "Permission denied",
-                          "Host key verification failed", "stdio forwarding failed", "not found"});
+  if (status != 255) return false;
+  // The same words follow the cause where a host on the way cannot be passed.
+  return said_any(said, {"kex_exchange_identification", "ssh_exchange_identification"}) &&
+         advice_on_cause(said, "").empty() &&
+         !said_any(said, {"stdio forwarding failed", "not found"});
 }
 
 bool take_copy_wanted(std::string& said) {
@@ -193,7 +188,16 @@ std::string ssh_failure(int status, const std::string& said, const std::string& 
   const std::string words = last_words_of(said);
   const std::string told = words.empty() ? "" : ": " + words;
   const std::string ended = "ended with status " + std::to_string(status);
-  if (status == 255) return "ssh " + ended + told + "; " + connection_advice(said, login);
+  if (status == 255) {
+    std::string advice = advice_on_cause(said, login);
+    if (is_turned_away(status, said)) {
+      advice =
+          "its sshd, or that of a host on the way (ProxyJump), refuses so many logins at "
+          "once: raise MaxStartups there";
+    }
+    if (advice.empty()) advice = "try: ssh " + login + " true";
+    return "ssh " + ended + told + "; " + advice;
+  }
   if (said_any(said, {"error while loading shared libraries", "GLIBC"})) {
     return "ddprun cannot run there" + told + "; install the libraries that it needs";
   }

@@ -13,8 +13,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-Admission refused(std::string told, std::string logged) {
-  return {Admission::Kind::Refused, {std::move(told), std::move(logged)}};
+Admission refused(std::string told, std::string logged, int status = exit_status::refused) {
+  return {Admission::Kind::Refused, {std::move(told), std::move(logged), status}};
 }
 
 // Twice as many spares as members are more than anybody needs; each costs a connection.
@@ -42,13 +42,11 @@ Admission admission_of(const Hello& hello, const Roster& nodes, const AdmissionR
     return {.kind = Admission::Kind::Elsewhere};
   }
   if (rules.ending) {
-    Admission admission =
-        refused("this job is ending: the same command may be tried again when it has ended",
-                fmt::format("node {} came when the job was ending", hello.host));
     // Nothing is wrong with this node. A status that asks for no other try would let a Kubernetes
     // Job fail for good whose pod was replaced while the others still saved.
-    admission.refusal.exit_status = exit_status::coordinator_lost;
-    return admission;
+    return refused("this job is ending: the same command may be tried again when it has ended",
+                   fmt::format("node {} came when the job was ending", hello.host),
+                   exit_status::coordinator_lost);
   }
   if (nodes.with_id(hello.node_id) != nullptr) {
     const std::string why = "an agent with this node_id is already here";

@@ -8,19 +8,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
-#include <thread>
 
-#include "rendezvous/hosted_store.h"
 #include "tests/testing/catch.h"
-#include "tests/testing/patience.h"
 #include "worker/life_lock.h"
-#include "worker/peers/exchange.h"
 #include "worker/progress_page.h"
 
 using namespace ddprun::launcher;
@@ -204,39 +199,6 @@ TEST_CASE("16.3: a rank that waits for others says since when, apart from its st
   pages.clear();
   page.phase("forward");
   CHECK_FALSE(pages.read(0)->waiting_s);
-}
-
-// Nor is it the one that is lost where --on-stall fail is given: it may hold the job's only state.
-TEST_CASE("16.3: a rank that waits to meet the others is behind nobody", "[watch]") {
-  using namespace ddprun::worker;
-  ProgressPages pages(1);
-  const rendezvous::HostedStore store("127.0.0.1", 0);
-  const auto says = [&](int rank) {
-    WorkerEnv env;
-    env.rank = rank;
-    env.world_size = 2;
-    env.master_port = store.port();
-    env.use_agent_store = true;
-    const auto deadline =
-        std::chrono::steady_clock::now() + ddprun::testing::patience(std::chrono::seconds{20});
-    return make_store_exchange(env, {})->all_gather("here", deadline).size() == 2;
-  };
-  const pid_t early = ::fork();
-  if (early == 0) {
-    ::setenv(rendezvous::progress_page_variable, (std::to_string(pages.fd()) + ":0").c_str(), 1);
-    ProgressPage::own().phase("load");
-    ::_exit(says(0) ? 0 : 1);
-  }
-  const auto waits = [&] { return pages.read(0) && pages.read(0)->waiting_s; };
-  const auto limit =
-      std::chrono::steady_clock::now() + ddprun::testing::patience(std::chrono::seconds{10});
-  while (!waits() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-  CHECK(waits());
-  CHECK(says(1));
-  int status = -1;
-  ::waitpid(early, &status, 0);
-  CHECK(status == 0);
-  CHECK_FALSE(waits());
 }
 
 TEST_CASE("16.3: a page of a launcher that knows of no waits is written as before", "[watch]") {
