@@ -294,6 +294,19 @@ bool record(const std::string& message, Fault fault) noexcept {
   return well;
 }
 
+void change_error_file(const std::string& file) {
+  const int next = 1 - error_place.load();
+  ErrorPlace& place = error_places[next];
+  place = {};
+  place.owner = ::getpid();
+  const std::string temporary = file + "." + std::to_string(::getpid()) + ".tmp";
+  if (!file.empty() && temporary.size() < path_bytes_max) {
+    std::memcpy(place.final_path, file.c_str(), file.size() + 1);
+    std::memcpy(place.temporary_path, temporary.c_str(), temporary.size() + 1);
+  }
+  error_place.store(next);
+}
+
 }  // namespace
 
 bool record_error(const std::string& message) noexcept { return record(message, Fault::Unknown); }
@@ -302,28 +315,13 @@ bool record_usage_error(const std::string& message) noexcept {
   return record(message, Fault::OfTheUser);
 }
 
-void change_error_file(const WorkerEnv& env) {
-  const int next = 1 - error_place.load();
-  ErrorPlace& place = error_places[next];
-  place = {};
-  place.owner = ::getpid();
-  const std::string temporary = env.error_file + "." + std::to_string(::getpid()) + ".tmp";
-  if (!env.error_file.empty() && temporary.size() < path_bytes_max) {
-    std::memcpy(place.final_path, env.error_file.c_str(), env.error_file.size() + 1);
-    std::memcpy(place.temporary_path, temporary.c_str(), temporary.size() + 1);
-  }
-  error_place.store(next);
-}
-
 void follow_error_file() {
   if (scratch_fd < 0) return;
-  WorkerEnv env;
-  if (const char* file = std::getenv("TORCHELASTIC_ERROR_FILE")) env.error_file = file;
-  change_error_file(env);
+  change_error_file(environment_variable("TORCHELASTIC_ERROR_FILE").value_or(""));
 }
 
 void install_error_handlers(const WorkerEnv& env) {
-  change_error_file(env);
+  change_error_file(env.error_file);
   scratch_fd = ::memfd_create("ddprun-stack", MFD_CLOEXEC);
   void* frame = nullptr;
   ::backtrace(&frame, 1);

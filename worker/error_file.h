@@ -28,13 +28,9 @@ bool record_error(const std::string& message) noexcept;
 // moment later, as a folder that another process has locked.
 bool record_usage_error(const std::string& message) noexcept;
 
-// For a worker that goes on in another attempt: what it dies of from now on is written to
-// env.error_file, and nothing of before was. From one thread; others may fail meanwhile. Only after
-// install_error_handlers().
-void change_error_file(const WorkerEnv& env);
-
-// The same by TORCHELASTIC_ERROR_FILE, as Membership::next_rank() does; nothing where no handlers
-// are installed.
+// For a worker that goes on in another attempt, as Membership::next_rank() calls it: what it dies
+// of from now on is written to the file that TORCHELASTIC_ERROR_FILE names, and nothing of before
+// was. From one thread; others may fail meanwhile. Does nothing before install_error_handlers().
 void follow_error_file();
 
 // From now on an uncaught exception (std::terminate) and a fatal signal (SIGSEGV, SIGBUS, SIGFPE,

@@ -99,23 +99,12 @@ class Meeting {
   }
 
   void wait_for(const std::vector<std::string>& keys) {
-    const WaitForOthers told_of;
-    rendezvous::LongWait wait(meeting_words(env_, options_), since_);
-    for (;;) {
-      const auto until = std::min(deadline_, wait.next());
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-      try {
-        return store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
-      } catch (const rendezvous::StoreTimeout&) {
-        const auto now = Clock::now();
-        if (now >= deadline_) return give_up(keys);
-        if (!wait.is_due(now)) continue;
-        const std::vector<int> missing = missing_ranks(store_, keys);
-        if (!missing.empty()) {
-          wait.tell(now, names_of_missing(missing) + " did not come yet" + who_can_come());
-        }
-      }
-    }
+    const auto who = [this](const std::vector<int>& missing) {
+      return names_of_missing(missing) + " did not come yet" + who_can_come();
+    };
+    const std::vector<int> missing =
+        wait_for_ranks(store_, keys, {meeting_words(env_, options_), since_}, deadline_, who);
+    if (!missing.empty()) give_up(missing);  // Else they came, or somebody else gave up.
   }
 
   std::string who_can_come() const {
@@ -130,9 +119,7 @@ class Meeting {
   // The first one whose time is up tells all others why, in the places of those that are missing:
   // these places are what the others wait for. There is one verdict: whoever gives up a moment
   // later may find some of these places taken by it, and would name only the rest.
-  void give_up(const std::vector<std::string>& keys) {
-    const std::vector<int> missing = missing_ranks(store_, keys);
-    if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
+  void give_up(const std::vector<int>& missing) {
     std::string verdict = names_of_missing(missing) + " did not come " + within_limit(options_) +
                           who_can_come() +
                           "; start every rank with the same init method and world size";
@@ -222,6 +209,7 @@ bool needs_meeting(const WorkerEnv& env) {
 WorkerEnv meet_workers(const WorkerEnv& env, const CommunicatorOptions& wished) {
   const CommunicatorOptions options = bounded(wished);
   if (!needs_meeting(env)) return env;
+  const WaitForOthers told_of;
   const StoreEndpoint endpoint = open_store(env, options);
   WorkerEnv met = env;
   met.master_addr = endpoint.host;

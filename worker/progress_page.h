@@ -74,8 +74,9 @@ class ProgressPage {
   double images_per_step_ = 0;
 };
 
-// For the library: while it lives this rank stands in a collective until others come to it, so that
-// nobody takes it for the one that is behind. On any thread; of several at once the first counts.
+// For the library: while it lives this rank stands in a collective, or in a meeting, until others
+// come to it, so that nobody takes it for the one that is behind. On any thread; of several at once
+// the first counts.
 class WaitForOthers {
  public:
   explicit WaitForOthers(ProgressPage& page = ProgressPage::own());

@@ -167,6 +167,28 @@ std::vector<int> missing_ranks(rendezvous::StoreClient& store,
   return missing;
 }
 
+std::vector<int> wait_for_ranks(rendezvous::StoreClient& store,
+                                const std::vector<std::string>& keys, rendezvous::LongWait wait,
+                                std::chrono::steady_clock::time_point deadline,
+                                const std::function<std::string(const std::vector<int>&)>& who) {
+  using Clock = std::chrono::steady_clock;
+  for (;;) {
+    const auto until = std::min(deadline, wait.next());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    try {
+      store.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+      return {};
+    } catch (const rendezvous::StoreTimeout&) {
+      const auto now = Clock::now();
+      const bool is_over = now >= deadline;
+      if (!is_over && !wait.is_due(now)) continue;
+      const std::vector<int> missing = missing_ranks(store, keys);
+      if (is_over || missing.empty()) return missing;
+      wait.tell(now, who(missing));
+    }
+  }
+}
+
 std::string within_limit(const CommunicatorOptions& options) {
   return "within " + rendezvous::time_text(options.connect_timeout) + " (" +
          options.connect_timeout_name + " sets the limit)";

@@ -1,10 +1,13 @@
 // The store of a job's workers, hosted by rank 0 where no launcher hosts one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "rendezvous/long_wait.h"
 #include "rendezvous/store_client.h"
 #include "worker/communicator.h"
 
@@ -35,6 +38,14 @@ rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOpti
 // Those whose key, element r that of rank r, is not in the store.
 std::vector<int> missing_ranks(rendezvous::StoreClient& store,
                                const std::vector<std::string>& keys);
+
+// Waits until all of these keys are in the store; returns those whose key is not there at
+// `deadline`. When `wait` is due, on_slow_wait hears `who(missing)`: "rank 1 of 2 did not come
+// yet".
+std::vector<int> wait_for_ranks(rendezvous::StoreClient& store,
+                                const std::vector<std::string>& keys, rendezvous::LongWait wait,
+                                std::chrono::steady_clock::time_point deadline,
+                                const std::function<std::string(const std::vector<int>&)>& who);
 
 // "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
 std::string within_limit(const CommunicatorOptions& options);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <mutex>
-#include <set>
 #include <string_view>
 
 #include "rendezvous/host_and_port.h"
@@ -23,32 +23,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of this process, each by its store, its keys and its rank. Each rank counts its communicators
+// Why meetings of this process failed, by store, keys and rank. Each rank counts its communicators
 // alone, so one that has given up is ahead of the others for as long as its attempt lasts.
-class FailedMeetings {
- public:
-  static void add(const std::string& place) {
-    const std::lock_guard lock(mutex());
-    places().insert(place);
-  }
-  static void throw_if_one(const std::string& place) {
-    const std::lock_guard lock(mutex());
-    if (places().count(place) == 0) return;
-    throw CommunicatorError(
-        "an earlier meeting of this rank failed, and the others would not find it in another one "
-        "of the same attempt: end the process, so that all of them start anew");
-  }
+std::mutex failed_mutex;
+std::map<std::string, std::string> failed_meetings;
 
- private:
-  static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
-  }
-  static std::set<std::string>& places() {
-    static std::set<std::string> all;
-    return all;
-  }
-};
+void throw_if_failed(const std::string& meeting) {
+  const std::lock_guard lock(failed_mutex);
+  const auto found = failed_meetings.find(meeting);
+  if (found == failed_meetings.end()) return;
+  throw CommunicatorError("an earlier meeting of this rank failed (" + found->second +
+                          "), and in another one of the same attempt the others would not be "
+                          "found: end the process, so that all of them start anew");
+}
 
 class StoreExchange : public AddressExchange {
  public:
@@ -68,9 +55,9 @@ class StoreExchange : public AddressExchange {
       take_place(env, options.group);
     }
     // Not by its address alone: another store may listen there later, and counts anew.
-    place_ = rendezvous::host_and_port(endpoint.host, endpoint.port) + " " +
-             store_.store_identity() + "/" + prefix_ + "/" + std::to_string(rank_);
-    FailedMeetings::throw_if_one(place_);
+    meeting_ = rendezvous::host_and_port(endpoint.host, endpoint.port) + " " +
+               store_.store_identity() + "/" + prefix_ + "/" + std::to_string(rank_);
+    throw_if_failed(meeting_);
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     // Of all ranks the n-th communicator has number n, as all make the same ones in the same order.
     prefix_ += '/';
@@ -79,36 +66,32 @@ class StoreExchange : public AddressExchange {
 
   std::vector<std::string> all_gather(const std::string& mine,
                                       Clock::time_point deadline) override {
-    const std::string round = prefix_ + "/" + std::to_string(round_++) + "/";
-    store_.set(round + std::to_string(rank_), mine);
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < world_size_; ++rank) keys.push_back(round + std::to_string(rank));
-    wait_for(keys, deadline);
-    return store_.multi_get(keys);
+    try {
+      return gather(mine, deadline);
+    } catch (const rendezvous::StoreError& error) {
+      const std::lock_guard lock(failed_mutex);
+      failed_meetings.emplace(meeting_, error.what());
+      throw;
+    }
   }
 
   std::string local_address() const override { return address_; }
 
  private:
-  void wait_for(const std::vector<std::string>& keys, Clock::time_point deadline) {
-    const WaitForOthers told_of;
-    rendezvous::LongWait wait(words_, Clock::now());
-    for (;;) {
-      const auto until = std::min(deadline, wait.next());
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-      try {
-        return store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
-      } catch (const rendezvous::StoreTimeout&) {
-        const auto now = Clock::now();
-        const std::vector<int> missing = missing_ranks(store_, keys);
-        if (missing.empty()) continue;  // The last one has just come.
-        if (now >= deadline) {
-          FailedMeetings::add(place_);
-          throw rendezvous::StoreError(rank_list(missing) + " did not come " + limit_);
-        }
-        if (wait.is_due(now)) wait.tell(now, rank_list(missing) + " did not come yet");
-      }
+  std::vector<std::string> gather(const std::string& mine, Clock::time_point deadline) {
+    const std::string round = prefix_ + "/" + std::to_string(round_++) + "/";
+    store_.set(round + std::to_string(rank_), mine);
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < world_size_; ++rank) keys.push_back(round + std::to_string(rank));
+    const auto who = [](const std::vector<int>& missing) {
+      return rank_list(missing) + " did not come yet";
+    };
+    const std::vector<int> missing =
+        wait_for_ranks(store_, keys, {words_, Clock::now()}, deadline, who);
+    if (!missing.empty()) {
+      throw rendezvous::StoreError(rank_list(missing) + " did not come " + limit_);
     }
+    return store_.multi_get(keys);
   }
 
   // Of two groups with one name this ends all but those who came first.
@@ -127,7 +110,7 @@ class StoreExchange : public AddressExchange {
   int world_size_;
   std::string limit_;
   rendezvous::WaitWords words_;
-  std::string place_;  // For FailedMeetings.
+  std::string meeting_;  // In failed_meetings.
   rendezvous::StoreClient store_;
   std::string address_;
   std::string prefix_;
@@ -154,6 +137,7 @@ class CheckedExchange : public AddressExchange {
  private:
   template <typename Action>
   void guarded(Action action) {
+    const WaitForOthers told_of;  // All that is asked of the store here is for them.
     try {
       action();
     } catch (const rendezvous::StoreError& error) {

@@ -15,6 +15,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"
+#include "tests/worker/own_page.h"
 #include "worker/cpu/cpu_communicator.h"
 #include "worker/worker_env.h"
 
@@ -91,7 +92,9 @@ TEST_CASE("16.1: what was written in an older term is not read in a later one",
   CHECK(met.get() == Texts{"a", "b"});
 }
 
-TEST_CASE("who waits for a peer under a launcher says for whom", "[worker][exchange]") {
+// Its launcher must not take it for the rank that is behind: with --on-stall fail that is killed.
+TEST_CASE("who waits for a peer under a launcher says so, and for whom", "[worker][exchange]") {
+  const ddprun::testing::OwnPage page;
   const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
   std::promise<std::string> told;
   CommunicatorOptions options;
@@ -104,6 +107,7 @@ TEST_CASE("who waits for a peer under a launcher says for whom", "[worker][excha
   const auto deadline = std::chrono::steady_clock::now() + patience(20s);
   auto met = std::async(std::launch::async, [&] { return early->all_gather("a", deadline); });
   const std::string text = told.get_future().get();
+  CHECK(page.tells_of_a_wait());
   CHECK(contains(text, "rank 0 of 2 has waited"));
   CHECK(contains(text, "rank 1 did not come yet"));
   late->all_gather("b", deadline);
@@ -121,7 +125,7 @@ TEST_CASE("a rank that has waited in vain is told to end, and not to wait in vai
     });
   };
   CHECK(contains(meet(0, 0), "rank 1 did not come"));
-  CHECK(contains(meet(0, 0), "an earlier meeting of this rank failed"));
+  CHECK(contains(meet(0, 0), "an earlier meeting of this rank failed (rank 1 did not come"));
   CHECK(contains(meet(0, 1), "rank 1 did not come"));  // The next attempt has its own.
 }
 
