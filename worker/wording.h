@@ -13,6 +13,8 @@ namespace ddprun::worker {
 using rendezvous::counted;
 using rendezvous::own_host_name;
 
+struct CommunicatorOptions;
+
 inline std::string rank_of_world(int rank, int world_size) {
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
 }
@@ -23,5 +25,8 @@ inline std::string rank_list(const std::vector<int>& ranks) {
   for (const int rank : ranks) text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
   return text;
 }
+
+// "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
+std::string within_limit(const CommunicatorOptions& options);
 
 }  // namespace ddprun::worker

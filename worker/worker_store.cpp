@@ -189,9 +189,4 @@ std::vector<int> wait_for_ranks(rendezvous::StoreClient& store,
   }
 }
 
-std::string within_limit(const CommunicatorOptions& options) {
-  return "within " + rendezvous::time_text(options.connect_timeout) + " (" +
-         options.connect_timeout_name + " sets the limit)";
-}
-
 }  // namespace ddprun::worker

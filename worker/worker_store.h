@@ -47,7 +47,4 @@ std::vector<int> wait_for_ranks(rendezvous::StoreClient& store,
                                 std::chrono::steady_clock::time_point deadline,
                                 const std::function<std::string(const std::vector<int>&)>& who);
 
-// "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
-std::string within_limit(const CommunicatorOptions& options);
-
 }  // namespace ddprun::worker

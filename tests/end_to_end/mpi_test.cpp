@@ -64,6 +64,13 @@ TEST_CASE("a call over MPI that was given up leaves MPI the memory that it may s
   CHECK(errors_in("late").front() == "MPI wrote to nothing else");
 }
 
+TEST_CASE("a meeting over MPI that a rank gave up ends for those that come later, too") {
+  const auto errors = errors_in("late-to-meet");
+  CHECK(contains(errors[0], "an earlier meeting of this process over MPI failed (not all"));
+  CHECK(contains(errors[1], "not all processes of MPI made a communicator within 300 ms"));
+  CHECK(contains(errors[2], "not all processes of MPI made a communicator within 300 ms"));
+}
+
 TEST_CASE("a rank that leaves early is named over MPI") {
   const auto errors = errors_in("leave");
   CHECK(contains(errors[0], "rank 1 closed the communicator"));

@@ -88,11 +88,28 @@ void come_late(std::unique_ptr<Communicator>& communicator, const std::filesyste
   throw CommunicatorError("MPI wrote to nothing else");
 }
 
+// Rank 0 gives up a meeting to which the others come later, and tries again.
+void meet_late(const std::filesystem::path& folder, const WorkerEnv& env) {
+  const CommunicatorOptions soon{.connect_timeout = std::chrono::milliseconds{300}};
+  if (env.rank != 0) {
+    wait_until([&] { return std::filesystem::exists(folder / "gave up"); });
+    make_mpi_communicator(env, soon);
+    return;
+  }
+  try {
+    make_mpi_communicator(env, soon);
+  } catch (const CommunicatorError&) {
+    std::ofstream(folder / "gave up") << "gave up";
+    make_mpi_communicator(env, soon);
+  }
+}
+
 // Rank 1 does what the mode says; the others reduce.
 void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
          const std::filesystem::path& folder, const WorkerEnv& env) {
   reduce(*communicator, 100);
   if (mode == "late") return come_late(communicator, folder, env);
+  if (mode == "late-to-meet") return meet_late(folder, env);
   if (mode == "other-message") return exchange(*communicator);
   if (communicator->rank() != 1) return reduce(*communicator, 5000);
   if (mode == "other-count") {

@@ -18,6 +18,8 @@ constexpr std::size_t piece_bytes_max = std::size_t{1} << 30;  // MPI counts in 
 constexpr int polls_before_yield = 200;  // A poll moves data itself; then others need the core.
 constexpr auto yield_time = std::chrono::milliseconds{2};
 constexpr auto pause = std::chrono::microseconds{50};
+// All come to the barrier of a meeting within moments; a process may be swapped out.
+constexpr auto barrier_time_min = std::chrono::seconds{1};
 
 // What each process says before any communicator exists.
 struct Introduction {
@@ -31,24 +33,50 @@ struct Introductions {
   std::vector<Introduction> all;
 };
 
-void exchange(Introductions& both, MpiPeers::Clock::time_point deadline) {
-  const WaitForOthers told_of;
-  MPI_Request request = MPI_REQUEST_NULL;
-  // With a deadline, which the blocking call has not: a process may never make a communicator.
-  check_mpi(MPI_Iallgather(&both.mine, sizeof both.mine, MPI_BYTE, both.all.data(),
-                           sizeof both.mine, MPI_BYTE, MPI_COMM_WORLD, &request),
-            "the first exchange over MPI");
+// Waits with a deadline, which MPI's blocking calls have not: a process may never make a
+// communicator.
+void finish(MPI_Request& request, const std::string& what, MpiPeers::Clock::time_point deadline,
+            const CommunicatorOptions& options) {
   for (int done = 0; done == 0;) {
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "the first exchange over MPI");
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done == 0 && MpiPeers::Clock::now() >= deadline) {
-      throw CommunicatorError("not all processes of MPI made a communicator in time");
+      throw CommunicatorError("not all processes of MPI made a communicator " +
+                              within_limit(options));
     }
     if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
   }
 }
 
+void exchange(Introductions& both, MpiPeers::Clock::time_point deadline,
+              const CommunicatorOptions& options) {
+  const WaitForOthers told_of;
+  MPI_Request request = MPI_REQUEST_NULL;
+  const std::string what = "the first exchange over MPI";
+  check_mpi(MPI_Iallgather(&both.mine, sizeof both.mine, MPI_BYTE, both.all.data(),
+                           sizeof both.mine, MPI_BYTE, MPI_COMM_WORLD, &request),
+            what);
+  finish(request, what, deadline, options);
+  // A process that gave up has left its introduction to those that come later. Nobody who gave up
+  // comes here, so that what follows, which waits without a limit, has all of them.
+  check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), what);
+  finish(request, what, std::max(deadline, MpiPeers::Clock::now() + barrier_time_min), options);
+}
+
+// Why this process gave up a meeting; empty: it did not. What it then left behind on
+// MPI_COMM_WORLD would be taken for a part of the next one. Under MpiRuntime's lock.
+std::string& failure() {
+  static std::string text;
+  return text;
+}
+
 std::vector<Introduction> introduce(const WorkerEnv& env, int size,
-                                    MpiPeers::Clock::time_point deadline) {
+                                    MpiPeers::Clock::time_point deadline,
+                                    const CommunicatorOptions& options) {
+  if (!failure().empty()) {
+    throw CommunicatorError("an earlier meeting of this process over MPI failed (" + failure() +
+                            "), and MPI cannot take it back: end the process, so that all of "
+                            "them start anew");
+  }
   auto both = std::make_unique<Introductions>();
   both->mine.rank = env.rank;
   both->mine.world_size = env.world_size;
@@ -56,9 +84,10 @@ std::vector<Introduction> introduce(const WorkerEnv& env, int size,
   MPI_Get_processor_name(both->mine.host, &length);
   both->all.resize(static_cast<std::size_t>(size));
   try {
-    exchange(*both, deadline);
-  } catch (...) {
+    exchange(*both, deadline, options);
+  } catch (const std::exception& error) {
     static_cast<void>(both.release());  // MPI writes to it when the others come.
+    failure() = error.what();
     throw;
   }
   return std::move(both->all);
@@ -97,7 +126,7 @@ MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   std::set<int> ranks;
   std::set<std::string> hosts;
-  for (const Introduction& one : introduce(env, size, deadline)) {
+  for (const Introduction& one : introduce(env, size, deadline, options)) {
     hosts.insert(one.host);
     if (one.world_size != size || !ranks.insert(one.rank).second) {
       throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
