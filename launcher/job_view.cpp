@@ -79,8 +79,8 @@ struct LinesAsked {
 
 }  // namespace
 
-JobView::JobView(bool alone, std::string host, int launcher_pid, JobViewWays ways)
-    : alone_(alone), host_(std::move(host)), launcher_pid_(launcher_pid), ways_(std::move(ways)) {}
+JobView::JobView(bool alone, LauncherIdentity own, JobViewWays ways)
+    : alone_(alone), own_(std::move(own)), ways_(std::move(ways)) {}
 
 void JobView::refresh(std::function<void()> done) {
   if (alone_) return done();
@@ -163,6 +163,7 @@ void JobView::take(const rendezvous::QueryAnswer& answer, Clock::time_point aske
                    .node_rank = job->node_rank,
                    .silent_s = 0,
                    .age_s = 0,
+                   .launcher_id = job->launcher_id,
                    .launcher_pid = job->launcher_pid,
                    .state = job->state,
                    .taken_s = job->taken_s,
@@ -174,7 +175,7 @@ void JobView::take(const rendezvous::QueryAnswer& answer, Clock::time_point aske
                    .ranks = job->ranks});
   std::vector<Seen> seen;
   for (NodeView& view : views) {
-    if (view.host == host_ && view.launcher_pid == launcher_pid_) continue;
+    if (is_same_launcher(view, own_)) continue;
     const auto told_at = asked_at - duration_of(view.age_s.value_or(0));
     const auto heard_at = now - duration_of(view.silent_s.value_or(0));
     seen.push_back({std::move(view), heard_at, told_at});

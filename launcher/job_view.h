@@ -30,8 +30,8 @@ struct JobViewWays {
 
 class JobView {
  public:
-  // `alone`: the job has this node and no other. `launcher_pid`, `host`: of this one.
-  JobView(bool alone, std::string host, int launcher_pid, JobViewWays ways);
+  // `alone`: the job has this node and no other.
+  JobView(bool alone, LauncherIdentity own, JobViewWays ways);
 
   // Looks at the others, unless that was just done; who does not answer keeps what was known of it.
   // `done` comes at once or from the loop, a second later at most.
@@ -59,8 +59,7 @@ class JobView {
   void looked();
 
   const bool alone_;
-  const std::string host_;
-  const int launcher_pid_;
+  const LauncherIdentity own_;
   JobViewWays ways_;
   std::vector<Seen> seen_;
   std::vector<std::function<void()>> waiting_;

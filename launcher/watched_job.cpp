@@ -19,6 +19,7 @@
 #include "launcher/watch/run_folder.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/json_text.h"
+#include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -106,11 +107,11 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
     : io_(io),
       options_(options),
       attempt_(attempt),
-      host_(std::move(host)),
+      own_{std::move(host), rendezvous::random_id(8), ::getpid()},
       state_(std::move(state)),
       started_unix_s_(::time(nullptr)),
       since_(steady_clock::now()),
-      view_(options.nnodes_max == 1, host_, ::getpid(), std::move(ways)),
+      view_(options.nnodes_max == 1, own_, std::move(ways)),
       gpus_(io),
       lines_call_(io, "what shows stacks and logs"),
       socket_(io, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
@@ -190,7 +191,7 @@ void WatchedJob::answer_for_job(const rendezvous::Query& query,
         reply(nodes_to_json(nodes, rendezvous::Coordinator::answer_bytes_max));
       });
   collect_lines(query, [this, take_own](const std::vector<std::string>& lines) {
-    take_own({.host = host_,
+    take_own({.host = own_.host,
               .node_rank = rounds_ > 0 ? round_.group_rank : -1,
               .lines = lines,
               .why = {}});
@@ -278,8 +279,9 @@ JobSnapshot WatchedJob::own_snapshot() const {
   JobSnapshot job{
       .run_id = options_.run_id,
       .program = options_.program_name,
-      .host = host_,
-      .launcher_pid = ::getpid(),
+      .host = own_.host,
+      .launcher_id = own_.launcher_id,
+      .launcher_pid = own_.launcher_pid,
       .started_unix_s = started_unix_s_,
       .taken_s = std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(),
       .state = node_state(state_()),

@@ -69,7 +69,7 @@ class WatchedJob {
 
   const LaunchOptions& options_;
   const LocalAttempt& attempt_;
-  std::string host_;
+  const LauncherIdentity own_;
   std::function<AgentState()> state_;
   std::int64_t started_unix_s_;
   std::chrono::steady_clock::time_point since_;

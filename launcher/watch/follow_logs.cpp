@@ -127,9 +127,7 @@ class Logs {
 
   void tell_of_others() const {
     const auto is_here = [&](const NodeView& node) {
-      const auto is_of_node = [&](const Look& look) {
-        return look.now.host == node.host && look.now.launcher_pid == node.launcher_pid;
-      };
+      const auto is_of_node = [&](const Look& look) { return is_same_launcher(look.now, node); };
       return std::any_of(looks_.looks().begin(), looks_.looks().end(), is_of_node);
     };
     for (const Look& look : looks_.looks()) {

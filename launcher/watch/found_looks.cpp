@@ -30,7 +30,7 @@ FoundLooks::FoundLooks(const WatchCommand& command)
 }
 
 FoundLooks::Launcher FoundLooks::launcher_of(const JobSnapshot& job) {
-  return {job.host, job.launcher_pid, job.started_unix_s};
+  return {job.host, job.launcher_id, job.launcher_pid, job.started_unix_s};
 }
 
 void FoundLooks::remember() {

@@ -42,8 +42,9 @@ class FoundLooks {
   bool found() const { return !looks_.empty() || !notes_.empty(); }
 
  private:
-  // Its host, pid and start. A pid alone is another launcher's later on, and on another machine.
-  using Launcher = std::tuple<std::string, int, std::int64_t>;
+  // Its host, id, pid and start. A pid alone is another launcher's later on, and on another
+  // machine; an older version has no id.
+  using Launcher = std::tuple<std::string, std::string, int, std::int64_t>;
   struct Known {
     JobSnapshot snapshot;
     std::string socket;  // "" at an endpoint.

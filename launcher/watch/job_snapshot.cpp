@@ -243,10 +243,11 @@ SnapshotJson short_json_of(const RankSnapshot& rank) {
 }
 
 SnapshotJson node_head(const NodeView& node) {
-  return {{"launcher_pid", node.launcher_pid}, {"state", name_of(node.state)},
-          {"taken_s", node.taken_s},           {"since_s", node.since_s},
-          {"attempt", node.attempt},           {"first_rank", node.first_rank},
-          {"workers", node.workers},           {"log_dir", node.log_dir}};
+  return {{"launcher_id", node.launcher_id}, {"launcher_pid", node.launcher_pid},
+          {"state", name_of(node.state)},    {"taken_s", node.taken_s},
+          {"since_s", node.since_s},         {"attempt", node.attempt},
+          {"first_rank", node.first_rank},   {"workers", node.workers},
+          {"log_dir", node.log_dir}};
 }
 
 SnapshotJson json_of(const NodeView& node) {
@@ -266,6 +267,7 @@ NodeView node_of(const Fields& fields) {
   fields.get("node_rank", node.node_rank);
   fields.get("silent_s", node.silent_s);
   fields.get("age_s", node.age_s);
+  fields.get("launcher_id", node.launcher_id);
   fields.get("launcher_pid", node.launcher_pid);
   node.state = state_named(node_state_names, fields.text("state"), NodeState::Waiting);
   fields.get("taken_s", node.taken_s);
@@ -425,6 +427,7 @@ std::string to_json(const JobSnapshot& snapshot) {
                          {"run_id", snapshot.run_id},
                          {"program", snapshot.program},
                          {"host", snapshot.host},
+                         {"launcher_id", snapshot.launcher_id},
                          {"launcher_pid", snapshot.launcher_pid},
                          {"started_unix_s", snapshot.started_unix_s},
                          {"taken_s", snapshot.taken_s},
@@ -459,7 +462,8 @@ std::string to_json(const JobSnapshot& snapshot) {
 }
 
 std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
-  SnapshotJson object = node_head({.launcher_pid = own.launcher_pid,
+  SnapshotJson object = node_head({.launcher_id = own.launcher_id,
+                                   .launcher_pid = own.launcher_pid,
                                    .state = own.state,
                                    .taken_s = own.taken_s,
                                    .since_s = own.since_s,
@@ -493,6 +497,7 @@ std::optional<JobSnapshot> parse_snapshot(std::string_view text, Writer writer) 
   fields.get("run_id", snapshot.run_id);
   fields.get("program", snapshot.program);
   fields.get("host", snapshot.host);
+  fields.get("launcher_id", snapshot.launcher_id);
   fields.get("launcher_pid", snapshot.launcher_pid);
   fields.get("started_unix_s", snapshot.started_unix_s);
   fields.get("taken_s", snapshot.taken_s);

@@ -111,6 +111,7 @@ struct NodeView {
   std::optional<double> silent_s;  // Since its launcher was heard by the coordinator.
   std::optional<double> age_s;     // Since it told what follows. Nothing: it has told nothing.
 
+  std::string launcher_id;
   int launcher_pid = 0;
   NodeState state = NodeState::Waiting;
   double taken_s = 0;  // On that machine's clock.
@@ -127,6 +128,7 @@ struct JobSnapshot {
   std::string run_id;
   std::string program;
   std::string host;
+  std::string launcher_id;  // Random: containers of one host may have equal pids.
   int launcher_pid = 0;
   std::int64_t started_unix_s = 0;
   double taken_s = 0;  // On the machine's monotonic clock: for differences of two snapshots.
@@ -159,6 +161,23 @@ const char* name_of(RankState state);
 // Of the GPU's memory what the worker has where the driver says so, else what all have; -1:
 // unknown.
 std::int64_t shown_bytes(const GpuUse& gpu);
+
+// Whose a snapshot is, without the rest of it.
+struct LauncherIdentity {
+  std::string host;
+  std::string launcher_id;
+  int launcher_pid = 0;
+};
+
+// Of LauncherIdentity, JobSnapshot and NodeView any two. By their ids; one of an older version has
+// none, and is known by its host and pid.
+template <typename One, typename Other>
+bool is_same_launcher(const One& one, const Other& other) {
+  if (!one.launcher_id.empty() && !other.launcher_id.empty()) {
+    return one.launcher_id == other.launcher_id;
+  }
+  return one.host == other.host && one.launcher_pid == other.launcher_pid;
+}
 
 bool has_ended(const RankSnapshot& rank);
 

@@ -131,8 +131,8 @@ NodeLook look_of(const NodeView& node, const Look& look) {
   NodeLook own{moment_of(node), std::nullopt};
   if (!look.before) return own;
   for (const NodeView& earlier : look.before->others) {
-    const bool same = earlier.host == node.host && earlier.launcher_pid == node.launcher_pid;
-    if (same && earlier.taken_s < node.taken_s) own.before = moment_of(earlier);
+    if (!is_same_launcher(earlier, node)) continue;
+    if (earlier.taken_s < node.taken_s) own.before = moment_of(earlier);
   }
   return own;
 }
@@ -407,9 +407,8 @@ std::string headline(const JobSnapshot& job) {
 
 bool shows(const JobSnapshot& job, const JobSnapshot& other) {
   return job.run_id == other.run_id &&
-         std::any_of(job.others.begin(), job.others.end(), [&](const NodeView& node) {
-           return node.host == other.host && node.launcher_pid == other.launcher_pid;
-         });
+         std::any_of(job.others.begin(), job.others.end(),
+                     [&](const NodeView& node) { return is_same_launcher(node, other); });
 }
 
 bool is_called(const JobSnapshot& job, const std::string& word) {

@@ -22,8 +22,7 @@ struct Node {
 
   JobView view(bool alone = false) {
     return {alone,
-            "node1",
-            77,
+            {.host = "node1", .launcher_id = "5a17", .launcher_pid = 77},
             {.leads = [this] { return leads; },
              .ask_nodes = [this](const rendezvous::Query&, std::chrono::milliseconds,
                                  auto done) { nodes = std::move(done); },
@@ -91,6 +90,19 @@ TEST_CASE("17.2: of a node that does not coordinate its own lines stand among th
       R"( {"host": "node2", "node_rank": 2, "lines": [], "why": "it does not answer"}]})";
   node.coordinator(answer);
   CHECK(node.shown == all_lines);
+}
+
+TEST_CASE("17.2: another launcher of this host with this one's pid is another node", "[watch]") {
+  Node node{.leads = false};
+  JobView view = node.view();
+  view.refresh([] {});
+  JobSnapshot told{.host = "node1", .launcher_id = "c0de", .launcher_pid = 77};
+  told.others = {{.host = "node1", .age_s = 0, .launcher_id = "5a17", .launcher_pid = 77}};
+  rendezvous::QueryAnswer answer;
+  answer.text = to_json(told);
+  node.coordinator(answer);
+  REQUIRE(view.others().size() == 1);
+  CHECK(view.others()[0].launcher_id == "c0de");
 }
 
 TEST_CASE("17.2: where no coordinator answers, this node's own lines are shown, and why",

@@ -10,6 +10,7 @@ inline launcher::JobSnapshot full_job() {
   JobSnapshot job{.run_id = "night \"7\"",
                   .program = "./train",
                   .host = "node1",
+                  .launcher_id = "5a17",
                   .launcher_pid = 4100,
                   .started_unix_s = 1'700'000'000,
                   .taken_s = 12.5,
@@ -67,6 +68,7 @@ inline launcher::JobSnapshot full_job() {
                         .node_rank = 0,
                         .silent_s = 0.25,
                         .age_s = 0.5,
+                        .launcher_id = "c0de",
                         .launcher_pid = 99,
                         .state = NodeState::Running,
                         .workers = 1});

@@ -146,6 +146,7 @@ NodeView other_node() {
           .node_rank = 0,
           .silent_s = 0.5,
           .age_s = 1.5,
+          .launcher_id = "c0de",
           .launcher_pid = 77,
           .state = NodeState::Running,
           .taken_s = 9.5,
@@ -171,6 +172,7 @@ TEST_CASE("17.2: the job's other nodes come through JSON as they were", "[watch]
   CHECK(to_json(*again) == to_json(job));
   const NodeView& node = again->others[0];
   CHECK(node.host == "node2");
+  CHECK(node.launcher_id == "c0de");
   CHECK(node.age_s == 1.5);
   CHECK(node.silent_s == 0.5);
   CHECK(node.state == NodeState::Running);
@@ -191,6 +193,7 @@ TEST_CASE("17.2: what a node tells its coordinator is short, and bounded", "[wat
   const auto node = parse_node(text);
   REQUIRE(node);
   CHECK(node->launcher_pid == 4100);
+  CHECK(node->launcher_id == "5a17");
   CHECK(node->state == NodeState::Running);
   CHECK(node->first_rank == 8);
   CHECK(node->taken_s == 12.5);

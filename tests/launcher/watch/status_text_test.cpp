@@ -329,6 +329,13 @@ TEST_CASE("17.2: of two launchers of one job on this host one is shown", "[watch
   other.host = "node3";
   CHECK_FALSE(shows(job, other));
   other.host = "node2";
+  // Two containers with the host's network may have equal pids.
+  JobSnapshot with_ids = job;
+  with_ids.others[0].launcher_id = "5a17";
+  other.launcher_id = "c0de";
+  CHECK_FALSE(shows(with_ids, other));
+  other.launcher_id = "5a17";
+  CHECK(shows(with_ids, other));
   other.run_id = "day";
   CHECK_FALSE(shows(job, other));
 }
