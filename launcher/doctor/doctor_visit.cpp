@@ -23,6 +23,7 @@
 #include "launcher/doctor/pair_plan.h"
 #include "launcher/doctor/probe_message.h"
 #include "launcher/hosts/endpoint_choice.h"
+#include "launcher/hosts/hosts_state.h"
 #include "launcher/hosts/node_request.h"
 #include "launcher/hosts/remote_command.h"
 #include "launcher/machine/local_addresses.h"
@@ -45,6 +46,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSaidMax = 8 << 10;
 constexpr int kAtOnce = 8;  // ssh that log in. An sshd on the way may turn the eleventh away.
+constexpr HostsLimits kAsForAJob;
 constexpr milliseconds kHelloMost{60'000};
 constexpr milliseconds kFactsMost{20'000};  // A driver's library may be read from a file server.
 constexpr milliseconds kClockMost{5'000};
@@ -60,6 +62,9 @@ struct Visited {
   MarkedText out{std::string(probe_mark)};
   std::string said, noise;
   bool copied = false;
+  bool waits_to_start = true;
+  int turned_away = 0;           // So often, by an sshd that had too many logins.
+  Clock::time_point not_before;  // It is not to be started.
   Clock::time_point started;
   std::optional<ProbeHello> hello;
   bool gone = false;                  // Left out of what follows.
@@ -74,6 +79,10 @@ struct Visited {
   Listening listening;
 };
 
+bool is_awaited(const std::unique_ptr<Visited>& host) {
+  return !host->waits_to_start && !host->hello && !host->gone;
+}
+
 class DoctorVisit {
  public:
   DoctorVisit(const DoctorOptions& options, const std::string& launcher_path);
@@ -83,7 +92,9 @@ class DoctorVisit {
  private:
   using Asks = std::vector<std::pair<int, ProbeAsk>>;
 
+  void start_some();
   void start(int number);
+  bool will_be_tried_again(int number, int code);
   void on_out(int number, std::string_view bytes);
   void on_end(int number, const ExitStatus& status);
   void lose(int number, const std::string& value, const std::string& remedy);
@@ -108,6 +119,7 @@ class DoctorVisit {
   std::shared_ptr<const std::string> copy_;
   asio::io_context io_{1};
   std::vector<std::unique_ptr<Visited>> hosts_;
+  int at_once_ = kAtOnce;
   DoctorReport report_;
 };
 
@@ -136,6 +148,7 @@ DoctorVisit::DoctorVisit(const DoctorOptions& options, const std::string& launch
 void DoctorVisit::start(int number) {
   Visited& host = at(number);
   host.started = Clock::now();
+  host.ended = false;
   host.connection = std::make_unique<HostConnection>(
       io_, HostConnection::Events{
                .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
@@ -180,11 +193,26 @@ void DoctorVisit::on_out(int number, std::string_view bytes) {
                        }});
 }
 
+// As a job's node would be.
+bool DoctorVisit::will_be_tried_again(int number, int code) {
+  Visited& host = at(number);
+  if (host.hello || !is_turned_away(code, host.said)) return false;
+  if (++host.turned_away >= kAsForAJob.tries) return false;
+  at_once_ = kAsForAJob.at_once_where_short;
+  host.waits_to_start = true;
+  host.not_before = Clock::now() + pause_of_turned_away(number, host.turned_away);
+  host.said.clear();
+  host.noise.clear();
+  host.copied = false;
+  return true;
+}
+
 void DoctorVisit::on_end(int number, const ExitStatus& status) {
   Visited& host = at(number);
   host.ended = true;
   if (host.gone) return;
   const int code = status.signal != 0 ? 128 + status.signal : status.exit_code;
+  if (will_be_tried_again(number, code)) return;
   const std::string& said = host.said.empty() ? host.noise : host.said;
   if (host.is_here) {
     return lose(
@@ -224,19 +252,28 @@ void DoctorVisit::show_progress(const std::string& text) const {
   std::fflush(stderr);
 }
 
+void DoctorVisit::start_some() {
+  auto awaited = std::count_if(hosts_.begin(), hosts_.end(), is_awaited);
+  for (int i = 0; i < count() && awaited < at_once_; ++i) {
+    Visited& host = at(i);
+    if (!host.waits_to_start || Clock::now() < host.not_before) continue;
+    host.waits_to_start = false;
+    start(i);
+    ++awaited;
+  }
+}
+
 void DoctorVisit::greet_all() {
-  int next = 0;
-  const auto is_awaited = [](const auto& host) {
-    return host->connection != nullptr && !host->hello && !host->gone;
-  };
-  for (;;) {
-    auto waiting = std::count_if(hosts_.begin(), hosts_.end(), is_awaited);
-    for (; next < count() && waiting < kAtOnce; ++waiting) start(next++);
+  const auto is_open = [](const auto& host) { return host->waits_to_start || is_awaited(host); };
+  while (std::any_of(hosts_.begin(), hosts_.end(), is_open)) {
+    start_some();
+    const auto now = Clock::now();
     auto until = Clock::time_point::max();
-    for (int i = 0; i < next; ++i) {
-      const Visited& host = at(i);
+    for (int i = 0; i < count(); ++i) {
+      Visited& host = at(i);
+      if (host.waits_to_start && now < host.not_before) until = std::min(until, host.not_before);
       if (!is_awaited(hosts_[static_cast<std::size_t>(i)])) continue;
-      if (Clock::now() >= host.started + kHelloMost) {
+      if (now >= host.started + kHelloMost) {
         const std::string words = last_words_of(host.said.empty() ? host.noise : host.said);
         lose(i, "no answer within 60 s" + (words.empty() ? "" : ": " + harmless(words)),
              "does ssh " + host.host.login + " true come back?");
@@ -244,12 +281,9 @@ void DoctorVisit::greet_all() {
         until = std::min(until, host.started + kHelloMost);
       }
     }
-    if (until == Clock::time_point::max()) {
-      if (next == count()) return;
-      continue;
-    }
+    if (until == Clock::time_point::max()) continue;  // None of those that were started is left.
     show_progress(fmt::format("waiting for {} of {}",
-                              std::count_if(hosts_.begin(), hosts_.end(), is_awaited), count()));
+                              std::count_if(hosts_.begin(), hosts_.end(), is_open), count()));
     io_.restart();
     io_.run_one_until(until);
   }

@@ -39,14 +39,16 @@ void HostsState::start_some(TimePoint now, HostsStep& step) {
   }
 }
 
+std::chrono::milliseconds pause_of_turned_away(int host, int times) {
+  return std::chrono::milliseconds{500 + (97 * host + 131 * times) % 500};
+}
+
 std::optional<HostsStep> HostsState::turned_away(int node, TimePoint now) {
   Place& place = nodes_[static_cast<std::size_t>(node)];
   if (phase_ != Phase::Starting || place.state != Node::Starting) return std::nullopt;
   if (++place.turned_away >= limits_.tries) return std::nullopt;
-  // Not all at the same moment again: half a second to a second, by the node's number.
-  const int spread = (97 * node + 131 * place.turned_away) % 500;
   place.state = Node::Waiting;
-  place.not_before = now + std::chrono::milliseconds(500 + spread);
+  place.not_before = now + pause_of_turned_away(node, place.turned_away);
   limits_.at_once = std::min(limits_.at_once, limits_.at_once_where_short);
   HostsStep step{{}, "an sshd has too many logins at once: the node is started again later"};
   start_some(now, step);

@@ -31,6 +31,10 @@ struct HostsLimits {
   int least = 0;                              // Nodes that a first round takes; 0: all of them.
 };
 
+// For how long a host that was turned away `times` times is left alone: by its number another time
+// than others, so that they do not all come at the same moment again.
+std::chrono::milliseconds pause_of_turned_away(int host, int times);
+
 struct HostsAct {
   enum class What {
     Start,   // Start `node`.

@@ -109,6 +109,28 @@ TEST_CASE("17.3: a host that cannot be asked is red, the others are examined and
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: a host that an sshd turned away once is asked again") {
+  const TemporaryFolder folder;
+  // The first three logins come at a bad moment.
+  std::ofstream(folder / "ssh")
+      << "#!/bin/sh\nfor try in 1 2 3; do\n"
+         "  mkdir '" +
+             folder.path() +
+             "/'$try 2>/dev/null || continue\n"
+             "  echo 'kex_exchange_identification: Connection closed by remote host' >&2\n"
+             "  exit 255\ndone\n"
+             "for last; do :; done\nexec sh -c \"$last\"\n";
+  std::filesystem::permissions(folder / "ssh", std::filesystem::perms::owner_all);
+  const ProcessResult result = run(doctor({"-H", "host-a,host-b", "--json", timeout()}), 120s,
+                                   {{"PATH", folder.path() + ":" + std::getenv("PATH")}});
+  INFO(result.output);
+  CHECK(std::filesystem::exists(folder / "3"));
+  const auto report = nlohmann::json::parse(result.output, nullptr, false);
+  REQUIRE(report.is_object());
+  CHECK(found(report, "ssh").empty());
+  CHECK(report["hosts"].size() == 2);
+}
+
 TEST_CASE("17.3: hosts that reach each other are not red, and each broken way has its words") {
   if (const std::string why = missing_for_networks(); !why.empty()) DDPRUN_SKIP(why);
   const Place place;
