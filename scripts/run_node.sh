@@ -43,6 +43,16 @@ if [ -z "${NODE_RANK:-}" ] && [ -n "${SLURM_JOB_ID:-}" ]; then
   rdzv_id=${PET_RDZV_ID-slurm-$SLURM_JOB_ID.${SLURM_STEP_ID:-0}}
 fi
 
+# The shell of a batch script, or of salloc, whose step has this number and one node.
+if [ -z "${NODE_RANK:-}${NNODES:-}" ] && [ "${SLURM_JOB_NUM_NODES:-1}" != 1 ]; then
+  case ${SLURM_STEP_ID:-} in
+    '' | 4294967290)
+      echo "run_node.sh: SLURM_JOB_NUM_NODES=$SLURM_JOB_NUM_NODES, but this is no step of srun's:" \
+        "srun --ntasks-per-node=1 scripts/run_node.sh ... starts it on all of them" >&2
+      ;;
+  esac
+fi
+
 # How many nodes there are, and which one this is (0 is the one whose address is MASTER_ADDR).
 NNODES=${NNODES:-${SLURM_STEP_NUM_NODES:-${SLURM_NNODES:-1}}}
 NODE_RANK=${NODE_RANK:-${SLURM_NODEID:-0}}

@@ -376,6 +376,27 @@ TEST_CASE(
   CHECK_FALSE(contains(by_hand, "--rdzv-id"));
 }
 
+TEST_CASE("run_node.sh says that srun is missing where one step would be the whole job") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  variables["DDPRUN"] = "/bin/true";
+  variables["SLURM_JOB_NUM_NODES"] = "2";
+  const auto says_so = [&] {
+    const auto result = run_in(place.folder.path(), "run_node.sh train", variables);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    return contains(result.output, "this is no step of srun's: srun --ntasks-per-node=1");
+  };
+  CHECK(says_so());
+  variables["SLURM_STEP_ID"] = "4294967290";
+  CHECK(says_so());
+  variables["SLURM_STEP_ID"] = "0";
+  CHECK_FALSE(says_so());
+  variables.erase("SLURM_STEP_ID");
+  variables["NODE_RANK"] = "0";
+  CHECK_FALSE(says_so());
+}
+
 TEST_CASE("scripts for Slurm ask srun for the job's CPUs, and take a worker for each GPU") {
   const SubmitFolder place;
   auto variables = fake_slurm(place.folder);
