@@ -129,7 +129,7 @@ endfunction()
 # ddprun_torch_library(NAME ...): the same for code that includes LibTorch; it shares one
 # precompiled header, worker/torch/libtorch.h. All of it is COLD: loops over elements are LibTorch's, or in libraries
 # without it (ddprun_kernels, ddprun_data, ddprun_communicator). A precompiled header is valid for one
-# level alone, and tests are built with -O1 too.
+# level alone, and tests with LibTorch are built with -O1 too.
 function(ddprun_torch_library name)
   ddprun_library(${name} ${ARGN} COLD)
   target_link_libraries(${name} PUBLIC LibTorch::torch)
