@@ -155,8 +155,7 @@ int Agent::run() {
   events_.launcher_started(options_);
   signals_.handle(plan_signals(options_, signal_is_ignored));
   if (starter_ != nullptr) listen_to_starter();
-  watched_.open();
-  attempt_.set_status_socket(watched_.socket_path());
+  watched_.open([this](const std::string& path) { attempt_.set_status_socket(path); });
   begin();
   io_.run();
   if (starter_ != nullptr) starter_->stop_watching();

@@ -160,7 +160,7 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
 }
 
 void LocalAttempt::guard(const std::string& folder) {
-  group_.guard(options_.nproc_per_node, {folder, status_socket_});
+  group_.guard(options_.nproc_per_node, folder);
 }
 
 // What a spare hears of a round comes with its rank, so none is needed to start it (spare_of()).

@@ -50,8 +50,8 @@ class LocalAttempt {
 
   // What the workers of all attempts get; none when it is never called.
   void set_worker_key(rendezvous::UniqueFd key) { worker_key_ = std::move(key); }
-  // The path of this launcher's, which others find the job by; "" = there is none.
-  void set_status_socket(std::string path) { status_socket_ = std::move(path); }
+  // The path of this launcher's, which others find the job by. Again, when it is another one.
+  void set_status_socket(std::string path) { group_.set_status_socket(std::move(path)); }
 
   // Starts the workers of a round. Returns why it could not; then none is running and no callback
   // comes.
@@ -147,7 +147,6 @@ class LocalAttempt {
   bool sets_ras_address_ = false;  // For the workers: it is not the user's own.
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
   rendezvous::UniqueFd worker_key_;
-  std::string status_socket_;
   rendezvous::UniqueFd restart_memory_;
   ProgressPages pages_;
   EventLog& events_;

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
@@ -114,13 +116,38 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       view_(options.nnodes_max == 1, own_, std::move(ways)),
       gpus_(io),
       lines_call_(io, "what shows stacks and logs"),
-      socket_(io, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
-        answer(query, reply);
-      }) {}
+      socket_(io, [this](const rendezvous::Query& query,
+                         const StatusSocket::Reply& reply) { answer(query, reply); }),
+      folder_call_(io, "the folder of ddprun status") {}
 
-void WatchedJob::open() {
-  const std::string why = socket_.open(run_folder_places(environment_variable, ::geteuid()));
-  if (!why.empty()) spdlog::info("ddprun status will not find this job: {}", why);
+void WatchedJob::open(std::function<void(const std::string&)> on_open) {
+  on_open_ = std::move(on_open);
+  try {
+    serve(StatusSocket::socket_in(run_folder_places(environment_variable, ::geteuid())));
+  } catch (const std::runtime_error& error) {
+    spdlog::info("ddprun status will not find this job: {}", error.what());
+  }
+}
+
+void WatchedJob::serve(std::unique_ptr<RunSocket> socket) {
+  const std::string path = socket->path();
+  socket_.serve(std::move(socket), [this] { open_again(); });
+  on_open_(path);
+}
+
+// Beside the loop: workers train by now, and heartbeats wait for no file server.
+void WatchedJob::open_again() {
+  const auto made = std::make_shared<std::unique_ptr<RunSocket>>();
+  folder_call_.start(
+      [made, places = run_folder_places(environment_variable, ::geteuid())] {
+        *made = StatusSocket::socket_in(places);
+      },
+      std::chrono::seconds(30),
+      [this, made](const std::string& why) {
+        if (why.empty()) return serve(std::move(*made));
+        spdlog::info("ddprun status does not find this job any more, as its socket was removed: {}",
+                     why);
+      });
 }
 
 void WatchedJob::round_started(const rendezvous::RoundStart& round) {

@@ -27,9 +27,9 @@ class WatchedJob {
   WatchedJob(asio::io_context& io, const LaunchOptions& options, const LocalAttempt& attempt,
              std::string host, std::function<AgentState()> state, JobViewWays ways);
 
-  // From here on others can find the job. Where that cannot be, one line says so.
-  void open();
-  std::string socket_path() const { return socket_.path(); }  // "" = they cannot.
+  // From here on others can find the job, by a socket of which `on_open` hears the path; where its
+  // name is removed another one is made. Where that cannot be, one line says so.
+  void open(std::function<void(const std::string& path)> on_open);
 
   void round_started(const rendezvous::RoundStart& round);
   // An attempt ended for this, here or on another node. It is kept if it is a failure.
@@ -52,6 +52,8 @@ class WatchedJob {
   void ask_stacks(int rank, std::function<void(const Stacks&)> done) const;
 
  private:
+  void serve(std::unique_ptr<RunSocket> socket);
+  void open_again();
   void answer(const rendezvous::Query& query, const StatusSocket::Reply& reply);
   void tell_snapshot(std::function<void(const std::string&)> reply);
   JobSnapshot own_snapshot() const;
@@ -83,6 +85,8 @@ class WatchedJob {
   rendezvous::Query collected_;        // What `lines_call_` is about ...
   std::vector<LinesDone> collecting_;  // ... and who waits for it.
   StatusSocket socket_;
+  BackgroundCall folder_call_;
+  std::function<void(const std::string& path)> on_open_;
 };
 
 }  // namespace ddprun::launcher

@@ -2,28 +2,16 @@
 // of theirs could do by mistake: lines without an end, connections that are left open.
 #include "launcher/watch/status_socket.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <signal.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <asio/local/stream_protocol.hpp>
-#include <cerrno>
+#include <asio/posix/stream_descriptor.hpp>
 #include <chrono>
 #include <climits>
 #include <cstdint>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/watch/answer_server.h"
-#include "launcher/watch/job_connection.h"
-#include "launcher/watch/run_folder.h"
 #include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
@@ -33,7 +21,6 @@ using Stream = asio::local::stream_protocol;
 
 const AnswerLimits asker_limits{
     .request_end = "\n", .request_bytes = 4096, .at_once = 16, .time = std::chrono::seconds(30)};
-constexpr int folder_tries = 5;
 
 rendezvous::Query asked(const std::string& received) {
   rendezvous::Query query;
@@ -51,99 +38,60 @@ rendezvous::Query asked(const std::string& received) {
   return query;
 }
 
-// A launcher that was killed leaves its socket behind; nobody answers there any more. Those whose
-// process lives are not disturbed: many may be started at once.
-void remove_dead_sockets(int folder) {
-  for (const std::string& name : socket_names(folder)) {
-    const int pid = std::atoi(name.c_str());
-    if (::kill(pid, 0) != 0 && errno == ESRCH) connect_to_job(folder, name);
-  }
-}
-
 }  // namespace
 
 struct StatusSocket::Impl {
-  Impl(asio::io_context& io, Answer answer)
-      : server(std::make_shared<AnswerServer<Stream>>(
-            io, asker_limits,
-            [answer = std::move(answer)](const std::string& request,
-                                         const AnswerServer<Stream>::Reply& reply) {
-              answer(asked(request), [reply](const std::string& line) { reply(line + "\n"); });
-            })) {}
+  Impl(asio::io_context& loop, Answer answering)
+      : io(loop), answer(std::move(answering)), names(loop) {}
 
-  std::string open_in(const std::string& wanted);
-  std::string listen(const std::string& wanted);
-  void remove();
+  void wait_for_removal();
 
+  asio::io_context& io;
+  Answer answer;
+  std::unique_ptr<RunSocket> socket;
   std::shared_ptr<AnswerServer<Stream>> server;
-  std::string place;
-  rendezvous::UniqueFd folder;
-  std::string name;
+  asio::posix::stream_descriptor names;
+  std::function<void()> on_gone;
 };
 
-// The folder may go between its opening and the socket in it: the last launcher that leaves removes
-// it.
-std::string StatusSocket::Impl::open_in(const std::string& wanted) {
-  std::string why;
-  for (int i = 0; i < folder_tries; ++i) {
-    folder = open_run_folder(wanted, /*make=*/true, why);
-    if (!folder) return why;
-    why = listen(wanted);
-    if (why.empty()) break;
-    server->acceptor = Stream::acceptor(server->acceptor.get_executor());
-  }
-  return why;
-}
-
-std::string StatusSocket::Impl::listen(const std::string& wanted) {
-  name = new_socket_name();
-  // It gets its name when it can answer: until then connections are refused, as a dead one's are.
-  const std::string unready = "." + name;
-  asio::error_code error;
-  Stream::acceptor& acceptor = server->acceptor;
-  acceptor.open(Stream(), error);
-  if (!error) acceptor.bind({short_path(folder.get(), unready)}, error);
-  if (!error) acceptor.listen(asker_limits.at_once, error);
-  if (!error && ::renameat(folder.get(), unready.c_str(), folder.get(), name.c_str()) != 0) {
-    error = asio::error_code(errno, asio::system_category());
-  }
-  if (!error) {
-    place = wanted;
-    return "";
-  }
-  ::unlinkat(folder.get(), unready.c_str(), 0);
-  return fmt::format("cannot listen in {}: {}", wanted, error.message());
-}
-
-void StatusSocket::Impl::remove() {
-  server->close();
-  if (place.empty()) return;
-  ::unlinkat(folder.get(), name.c_str(), 0);
-  ::rmdir(place.c_str());  // Fails, as it should, while others are in it.
-  place.clear();
+void StatusSocket::Impl::wait_for_removal() {
+  names.async_wait(asio::posix::stream_descriptor::wait_read,
+                   [this](const asio::error_code& error) {
+                     if (error) return;
+                     if (!socket->is_gone()) return wait_for_removal();
+                     if (const auto told = std::exchange(on_gone, nullptr)) told();
+                   });
 }
 
 StatusSocket::StatusSocket(asio::io_context& io, Answer answer)
     : impl_(std::make_unique<Impl>(io, std::move(answer))) {}
 
-StatusSocket::~StatusSocket() { impl_->remove(); }
-
-std::string StatusSocket::path() const {
-  return impl_->place.empty() ? "" : impl_->place + "/" + impl_->name;
+StatusSocket::~StatusSocket() {
+  if (impl_->server) impl_->server->close();
 }
 
-std::string StatusSocket::open(const std::vector<std::string>& folders) {
-  std::string why;
-  for (const std::string& place : folders) {
-    const std::string refusal = impl_->open_in(place);
-    if (refusal.empty()) {
-      remove_dead_sockets(impl_->folder.get());
-      impl_->server->begin();
-      return "";
-    }
-    why += (why.empty() ? "" : "; ") + refusal;
+std::unique_ptr<RunSocket> StatusSocket::socket_in(const std::vector<std::string>& folders) {
+  return std::make_unique<RunSocket>(folders, asker_limits.at_once);
+}
+
+void StatusSocket::serve(std::unique_ptr<RunSocket> socket, std::function<void()> on_gone) {
+  if (impl_->server) impl_->server->close();
+  asio::error_code ignored;
+  impl_->names.close(ignored);
+  impl_->socket = std::move(socket);
+  impl_->on_gone = std::move(on_gone);
+  impl_->server = std::make_shared<AnswerServer<Stream>>(
+      impl_->io, asker_limits,
+      [answer = impl_->answer](const std::string& request,
+                               const AnswerServer<Stream>::Reply& reply) {
+        answer(asked(request), [reply](const std::string& line) { reply(line + "\n"); });
+      });
+  impl_->server->acceptor.assign(Stream(), impl_->socket->take_listener().release());
+  impl_->server->begin();
+  if (rendezvous::UniqueFd names = impl_->socket->watched_names()) {
+    impl_->names.assign(names.release());
+    impl_->wait_for_removal();
   }
-  return why;
 }
 
 }  // namespace ddprun::launcher

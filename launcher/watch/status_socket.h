@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/watch/run_socket.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {
@@ -21,14 +22,15 @@ class StatusSocket {
   using Answer = std::function<void(const rendezvous::Query& query, Reply reply)>;
 
   StatusSocket(asio::io_context& io, Answer answer);
-  ~StatusSocket();  // Removes the socket, and the folder when no other launcher uses it.
+  ~StatusSocket();
   StatusSocket(const StatusSocket&) = delete;
 
-  // In the first of these folders that will have it. Returns "", or why none would: then nobody can
-  // ask, and nothing else is lost.
-  std::string open(const std::vector<std::string>& folders);
+  // A socket that it can serve. Needs no loop. Throws as RunSocket does.
+  static std::unique_ptr<RunSocket> socket_in(const std::vector<std::string>& folders);
 
-  std::string path() const;  // "" = it is not open.
+  // Serves this one, in the place of the one before. `on_gone` comes from the loop, once, when
+  // somebody else has removed its name: nobody finds it any more.
+  void serve(std::unique_ptr<RunSocket> socket, std::function<void()> on_gone);
 
  private:
   struct Impl;

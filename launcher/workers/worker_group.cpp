@@ -696,9 +696,14 @@ void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
-void WorkerGroup::guard(int workers, LeftBehind left) {
-  impl_->left_behind = std::move(left);
+void WorkerGroup::guard(int workers, std::string folder) {
+  impl_->left_behind.folder = std::move(folder);
   impl_->make_guard(workers);
+}
+
+void WorkerGroup::set_status_socket(std::string path) {
+  impl_->left_behind.socket = std::move(path);
+  if (impl_->guard) impl_->guard->set_left_behind(impl_->left_behind);
 }
 
 void WorkerGroup::stop_spares() {

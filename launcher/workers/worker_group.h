@@ -78,10 +78,12 @@ class WorkerGroup {
   // asked to end, and it is not marked stopped_by_us.
   void kill_worker(int local_rank);
 
-  // From now on the guard process removes this when this process is killed. `workers`: that an
+  // From now on the guard process removes `folder` when this process is killed. `workers`: that an
   // attempt may have at most; without this call, those of the first start(). Throws
   // std::system_error where there can be no guard.
-  void guard(int workers, LeftBehind left);
+  void guard(int workers, std::string folder);
+  // The guard removes this launcher's socket, too. Again, when it is another one.
+  void set_status_socket(std::string path);
 
   // Who could be given a rank at once.
   std::vector<LocalPlace> places(int count) const;

@@ -139,6 +139,18 @@ class Watching(WithJob):
         self.assertEqual((status, text), (1, ""))
         self.assertIn("no job of yours runs", error)
 
+    def test_a_job_whose_socket_was_removed_is_found_again(self):
+        job = self.start_job()
+        seen = self.steps_told()
+        run = self.folder / "run"
+        run.rename(self.folder / "gone")
+        found = self.until(self.snapshot, "the job")
+        self.assertEqual(found[0]["launcher_id"], seen["launcher_id"])
+        # The guard knows the new one.
+        job.kill()
+        job.wait(patience(30))
+        self.until(lambda: not run.exists(), "the end of the guard")
+
     def test_a_killed_launcher_is_not_shown_and_a_halted_one_is_named(self):
         killed = self.start("sleep", "1000")
         self.until(lambda: [job for job in self.snapshot() if job["ranks"]], "the job")

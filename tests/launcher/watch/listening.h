@@ -7,6 +7,7 @@
 #include <asio/io_context.hpp>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,7 +28,11 @@ class Listening {
                                                   const launcher::StatusSocket::Reply& reply) {
           reply(launcher::to_json(answer(query)));
         }) {
-    why = socket_.open({folder});
+    try {
+      socket_.serve(launcher::StatusSocket::socket_in({folder}), [] {});
+    } catch (const std::runtime_error& error) {
+      why = error.what();
+    }
     thread_ = std::thread([this] { io_.run(); });
   }
   ~Listening() {

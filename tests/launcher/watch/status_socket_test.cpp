@@ -178,10 +178,31 @@ TEST_CASE("17.2: a folder that others could have made, or could enter, is not us
   CHECK_FALSE(open_run_folder(scratch / "file", true, why));
 
   // The next place is taken.
-  asio::io_context io;
-  StatusSocket socket(io, [](const ddprun::rendezvous::Query&, const StatusSocket::Reply&) {});
-  CHECK(socket.open({scratch / "open", scratch / "own"}).empty());
+  const auto socket = StatusSocket::socket_in({scratch / "open", scratch / "own"});
   CHECK(find_jobs({scratch / "own"}, 1ms).size() == 1);
+}
+
+TEST_CASE("17.2: a socket hears of the removal of its own name, and of no other", "[watch]") {
+  const TemporaryFolder scratch;
+  ::chmod(scratch.path().c_str(), 0700);
+  const auto other = StatusSocket::socket_in({scratch.path()});
+  asio::io_context io;
+  StatusSocket served(io, [](const ddprun::rendezvous::Query&, const StatusSocket::Reply&) {});
+  bool gone = false;
+  auto socket = StatusSocket::socket_in({scratch.path()});
+  const std::string path = socket->path();
+  served.serve(std::move(socket), [&] { gone = true; });
+  fs::remove(other->path());
+  io.run_one();
+  io.restart();
+  io.poll();
+  CHECK_FALSE(gone);
+  fs::remove(path);
+  while (!gone) io.run_one();
+
+  // Another one takes its place, and is removed with its owner.
+  served.serve(StatusSocket::socket_in({scratch.path()}), [] {});
+  CHECK(find_jobs({scratch.path()}, 1ms).size() == 1);
 }
 
 TEST_CASE("17.2: jobs are looked for wherever a launcher may have put its socket", "[watch]") {

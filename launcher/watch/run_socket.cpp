@@ -1,0 +1,130 @@
+// The socket has its name only while somebody can be asked behind it: it is renamed into place when
+// it listens, and unlinked before the descriptor goes.
+#include "launcher/watch/run_socket.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include "launcher/watch/job_connection.h"
+#include "launcher/watch/run_folder.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::UniqueFd;
+
+constexpr int folder_tries = 5;
+
+// A launcher that was killed leaves its socket behind; nobody answers there any more. Those whose
+// process lives are not disturbed: many may be started at once.
+void remove_dead_sockets(int folder) {
+  for (const std::string& name : socket_names(folder)) {
+    const int pid = std::atoi(name.c_str());
+    if (::kill(pid, 0) != 0 && errno == ESRCH) connect_to_job(folder, name);
+  }
+}
+
+// Nothing: errno says why.
+UniqueFd listener_at(const std::string& path, int backlog) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return {};
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  if (!listener || ::bind(listener.get(), name, sizeof address) != 0 ||
+      ::listen(listener.get(), backlog) != 0) {
+    return {};
+  }
+  return listener;
+}
+
+}  // namespace
+
+RunSocket::RunSocket(const std::vector<std::string>& folders, int backlog) {
+  std::string why;
+  for (const std::string& place : folders) {
+    const std::string refusal = listen_in(place, backlog);
+    if (refusal.empty()) {
+      watch();
+      remove_dead_sockets(folder_.get());
+      return;
+    }
+    why += (why.empty() ? "" : "; ") + refusal;
+  }
+  throw std::runtime_error(why);
+}
+
+// The folder may go between its opening and the socket in it: the last launcher that leaves removes
+// it.
+std::string RunSocket::listen_in(const std::string& wanted, int backlog) {
+  std::string why;
+  for (int i = 0; i < folder_tries; ++i) {
+    folder_ = open_run_folder(wanted, /*make=*/true, why);
+    if (!folder_) return why;
+    name_ = new_socket_name();
+    // It gets its name when it can answer: until then connections are refused, as a dead one's are.
+    const std::string unready = "." + name_;
+    listener_ = listener_at(short_path(folder_.get(), unready), backlog);
+    if (listener_ &&
+        ::renameat(folder_.get(), unready.c_str(), folder_.get(), name_.c_str()) == 0) {
+      place_ = wanted;
+      return "";
+    }
+    why = fmt::format("cannot listen in {}: {}", wanted, std::generic_category().message(errno));
+    ::unlinkat(folder_.get(), unready.c_str(), 0);
+  }
+  return why;
+}
+
+RunSocket::~RunSocket() {
+  if (place_.empty()) return;
+  ::unlinkat(folder_.get(), name_.c_str(), 0);
+  ::rmdir(place_.c_str());  // Fails, as it should, while others are in it.
+}
+
+// Without, a job whose socket is removed is not found again; nothing else is lost.
+void RunSocket::watch() {
+  names_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  const std::string folder = "/proc/self/fd/" + std::to_string(folder_.get());
+  constexpr std::uint32_t removals =
+      IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+  if (!names_ || ::inotify_add_watch(names_.get(), folder.c_str(), removals) < 0) names_.reset();
+}
+
+UniqueFd RunSocket::watched_names() const {
+  return UniqueFd(names_ ? ::fcntl(names_.get(), F_DUPFD_CLOEXEC, 0) : -1);
+}
+
+bool RunSocket::is_gone() {
+  bool gone = false;
+  alignas(inotify_event) char buffer[4096];
+  for (;;) {
+    const ssize_t bytes = ::read(names_.get(), buffer, sizeof buffer);
+    if (bytes <= 0) return gone;
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+      // Without a name it is the folder itself, or more happened than the kernel keeps.
+      gone = gone || event->len == 0 || name_ == event->name;
+      at += static_cast<ssize_t>(sizeof *event + event->len);
+    }
+  }
+}
+
+}  // namespace ddprun::launcher
