@@ -70,10 +70,15 @@ class Manifests(unittest.TestCase):
         self.assertEqual(job["completionMode"], "Indexed")
         self.assertEqual(job["completions"], job["parallelism"], "all nodes have to run at once")
         self.assertEqual(pod["restartPolicy"], "Never")
+        self.check_files(pod, container, container)
+        return pod, container
+
+    def check_files(self, pod, container, mounting):
+        """`mounting`: what has the container's mounts."""
         self.assertGreater(pod["terminationGracePeriodSeconds"], 30, "--shutdown-timeout")
         self.assertEqual(container["command"][0], "ddprun")
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in mounting["volumeMounts"]}
         self.assertEqual(mounts["/dev/shm"]["emptyDir"]["medium"], "Memory")
         (claim,) = documents("claim.yaml")
         for option in ("--data", "--checkpoint-dir"):
@@ -84,7 +89,6 @@ class Manifests(unittest.TestCase):
         self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteMany"])
         secret = environment_of(container["env"], 0)["DDPRUN_SECRET_FILE"]
         self.assertEqual(mounts[str(pathlib.PurePath(secret).parent)]["secret"]["defaultMode"], 0o400)
-        return pod, container
 
     def test_indexed_job(self):
         service, job = documents("indexed_job.yaml")
@@ -130,6 +134,12 @@ class Manifests(unittest.TestCase):
         # The controller refuses these names of a user's.
         self.assertFalse(set(own) & {*TRAINER, "PET_NODE_RANK"})
         self.assertEqual(str(trainer["numNodes"]), TRAINER["PET_NNODES"])
+        (patch,) = job["spec"]["runtimePatches"]
+        (replicated,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+        (node,) = pod["containers"]
+        self.assertEqual((replicated["name"], node["name"]), ("node", "node"), "as the runtime calls them")
+        self.check_files(pod, trainer, node)
         self.check_pods({**TRAINER, **own}, trainer["numNodes"], TRAINER["PET_MASTER_ADDR"])
 
 
