@@ -368,7 +368,8 @@ TEST_CASE("after a loss that is no number a restart does not go on from memory")
                       "--restart-memory", "64M"}) +
               shell("more=; [ $TORCHELASTIC_RESTART_COUNT != 1 ] || more='--lr 1e30'; exec " +
                     command + "$more"));
-  REQUIRE(job.wait_for_output("Epoch: [1][13/16]", limit));
+  // Long before the epoch's end, whose checkpoint would be ruined, too, and the only one.
+  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
   const std::vector<int> workers = descendants_running(job.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);

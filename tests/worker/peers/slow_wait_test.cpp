@@ -75,14 +75,14 @@ TEST_CASE("a rank that comes late is told of once on each that waits, and the ca
   for (const Wiring wiring : wirings) {
     std::counting_semaphore<> told(0);  // Rank 1 calls only when both are.
     std::array<std::string, 3> texts;
-    std::array<int, 3> times{};
+    std::array<int, 3> times{};   // Of rank 1: on a busy machine any of the three may be slow, too.
     std::array<float, 3> sums{};  // CHECK is for one thread.
     Cluster cluster{.world = 3, .wiring = wiring, .collective_timeout = 600s};
     cluster.slow_wait = 20ms;
     cluster.on_slow_wait = [&](int rank, const std::string& text) {
+      if (!contains(text, "did not call it") || !contains(text, "rank 1 (pid ")) return;
       texts.at(static_cast<std::size_t>(rank)) = text;
-      ++times.at(static_cast<std::size_t>(rank));
-      told.release();
+      if (++times.at(static_cast<std::size_t>(rank)) == 1) told.release();
     };
     const auto errors = spawn(cluster, [&](Communicator& comm) {
       if (comm.rank() == 1) acquire(told, 2);
@@ -97,8 +97,6 @@ TEST_CASE("a rank that comes late is told of once on each that waits, and the ca
       INFO(name_of(wiring) << ": " << texts[rank]);
       CHECK(times[rank] == 1);
       CHECK(contains(texts[rank], "all_reduce(count=1000, float32, sum)"));
-      CHECK(contains(texts[rank], "rank 1 (pid "));
-      CHECK(contains(texts[rank], "did not call it"));
       CHECK(contains(texts[rank], "gives up after 600 s"));
     }
   }
