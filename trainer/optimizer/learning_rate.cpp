@@ -9,14 +9,15 @@ namespace ddprun::trainer {
 namespace {
 
 // Which of the steps that the cosine counts is its first. A run by steps counts those that were
-// done, and how many a warm-up in epochs took it has not kept: as many as that part of the data has
-// taken on average so far. That is what they were, or near it, and no change of workers or batches
-// moves the rate.
+// done, one by epochs those of its place in the data, and so does a warm-up by its own unit. How
+// many of the other ones a warm-up took is not kept: as many as all up to here have taken on
+// average. That is what they were, or near it, and no change of workers or batches moves the rate.
 double cosine_begin(const LearningRateOptions& options, const SchedulePlace& place) {
   const auto warmup = static_cast<double>(options.warmup_steps);
-  if (!place.by_steps || !options.warmup_by_epochs) return warmup;
+  const auto done = static_cast<double>(std::max<std::int64_t>(1, place.step));
   const auto in_data = static_cast<double>(std::max<std::int64_t>(1, place.step + place.ahead));
-  return warmup * static_cast<double>(place.step) / in_data;
+  if (place.by_steps) return options.warmup_by_epochs ? warmup * done / in_data : warmup;
+  return options.warmup_by_epochs ? warmup : warmup * in_data / done;
 }
 
 double cosine_factor(const LearningRateOptions& options, const SchedulePlace& place) {

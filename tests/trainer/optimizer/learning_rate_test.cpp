@@ -80,6 +80,33 @@ TEST_CASE("where --steps ends the run a warm-up in epochs goes on from its place
   CHECK(rate(cosine, 16, 11, 8 - 2) < 1);
 }
 
+TEST_CASE("where epochs end the run a cosine after a warm-up in steps goes on from its place, too",
+          "[trainer][lr]") {
+  const LearningRateOptions options{
+      .base = 1, .schedule = LearningRateSchedule::Cosine, .warmup_steps = 40};
+  const auto rate = [&](std::int64_t step, std::int64_t total, std::int64_t ahead) {
+    return learning_rate_at(options, {step, 0, total, ahead});
+  };
+  // 400 steps; with a quarter of the workers each is four, with four times as many a quarter.
+  for (const std::int64_t done : {60, 160, 320}) {
+    INFO(done << " steps done");
+    const double before = rate(done, 400, 0);
+    for (const auto& [place, whole] :
+         {std::pair(4 * done, std::int64_t{1600}), std::pair(done / 4, std::int64_t{100})}) {
+      const std::int64_t ahead = place - done, total = whole - ahead;
+      CHECK(rate(done, total, ahead) == Approx(before));
+      for (std::int64_t step = done; step < total; ++step) {
+        CHECK(rate(step + 1, total, ahead) < rate(step, total, ahead));
+      }
+      CHECK(rate(total, total, ahead) == Approx(0).margin(1e-12));
+    }
+  }
+  // Changed within the warm-up, which counts its own steps: no fall before its end.
+  CHECK(rate(20, 340, 60) == Approx(21.0 / 40));
+  CHECK(rate(40, 340, 60) == 1);
+  CHECK(rate(41, 340, 60) < 1);
+}
+
 TEST_CASE("a rate is scaled from what it was chosen for to this run", "[trainer][lr]") {
   LearningRateOptions options{.base = 0.1, .warmup_epochs = 5};
   const LearningRateOptions plain = resolve_learning_rate(options, 40, 512, 4);
