@@ -1,6 +1,8 @@
 // Every image once over all ranks, whatever their number, so that accuracies can be compared.
 #include "trainer/evaluate.h"
 
+#include <cmath>
+
 #include "trainer/bad_images.h"
 #include "trainer/data/divide_up.h"
 #include "trainer/shards/sharded_batch.h"
@@ -171,7 +173,7 @@ std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
   return ValidationReport{.epoch = job.state.epoch,
                           .step = job.state.step,
                           .images = counted,
-                          .loss = sums[0] / images,
+                          .loss = std::abs(sums[0]) / images,  // No "-nan"; losses are positive.
                           .prec1 = 100 * sums[1] / images,
                           .prec5 = 100 * sums[2] / images,
                           .seconds = watch.lap()};
@@ -190,6 +192,11 @@ std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
       if (in_epoch || news) validation.best = job.note_accuracy(certain);
     }
     job.reporter->validation(report, in_epoch);
+    if (!std::isfinite(report.loss)) {
+      job.reporter->warning(
+          "the loss of the validation is no finite number, so its accuracy is by chance: the "
+          "weights have diverged, or --precision has too small a range for them");
+    }
   };
   const auto weights = evaluate(job);
   if (!weights) return std::nullopt;

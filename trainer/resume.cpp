@@ -45,6 +45,27 @@ void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path
                                  epoch_at_hand(job.state), job.state.step));
 }
 
+// No checkpoint is left to go on from. `any`: there were some, which could not be read.
+void expect_none_was_there(const TrainingJob& job, bool any) {
+  const std::string folder = job.options.checkpoint_dir.string();
+  if (job.options.evaluate) {
+    if (!any) return;
+    throw CheckpointError(fmt::format(
+        "no checkpoint in {} can be evaluated: give a sound one with --resume FILE{}", folder,
+        job.folder->has_best()
+            ? ", or the best weights with --weights " + folder + "/best.safetensors"
+            : ""));
+  }
+  // Also when an earlier start found so: a restart of the job must not begin at step 0.
+  const bool goes_on = job.options.resume == "auto" || job.env.restart_count > 0;
+  if (!any && !(goes_on && job.folder->has_damaged())) return;
+  throw CheckpointError(
+      fmt::format("there is no checkpoint in {} to go on from: those that end in .corrupt were "
+                  "damaged, or gave no finite loss. Start anew with another --checkpoint-dir, "
+                  "put a good one there, or remove those",
+                  folder));
+}
+
 // The newest checkpoint that can be read, of those that are further than `from_step`. Damaged ones
 // are reported and put aside; a sound one of another run is an error, because going on would end in
 // overwriting it.
@@ -74,14 +95,7 @@ bool resume_from_folder(TrainingJob& job, std::int64_t from_step) {
     }
   }
   if (from_step >= 0) return false;  // There is something else to go on from.
-  // Also when an earlier start found so: a restart of the job must not begin at step 0.
-  if (any || (job.options.resume == "auto" && job.folder->has_damaged())) {
-    throw CheckpointError(
-        fmt::format("there is no checkpoint in {} to go on from: those that end in .corrupt were "
-                    "damaged, or gave no finite loss. Start anew with another --checkpoint-dir, "
-                    "put a good one there, or remove those",
-                    job.options.checkpoint_dir.string()));
-  }
+  expect_none_was_there(job, any);
   return false;
 }
 
@@ -145,22 +159,54 @@ std::vector<worker::StatePosition> gather_positions(TrainingJob& job,
   return ranks;
 }
 
+bool lies_in_folder(const TrainOptions& options, const std::filesystem::path& file) {
+  std::error_code error;
+  const auto beside = std::filesystem::absolute(file, error).parent_path();
+  return !error && std::filesystem::equivalent(beside, options.checkpoint_dir, error);
+}
+
+// Whether it is one of the folder's checkpoints, or a link to one, as last.safetensors is.
+bool is_checkpoint_there(const TrainOptions& options, const std::filesystem::path& file) {
+  std::error_code error;
+  const auto meant = std::filesystem::canonical(file, error);
+  return !error && lies_in_folder(options, meant) &&
+         parse_checkpoint_name(meant.filename().string()).has_value();
+}
+
 // A run that does not continue the folder's history must not overwrite it. No attempt would: from
 // the second one on the folder counts as this job's own, so there must be none.
-void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
+void check_folder_is_free(const TrainingJob& job) {
   if (!job.folder || job.options.evaluate) return;
+  const std::string folder = job.options.checkpoint_dir.string();
   const std::vector<CheckpointName> names = job.folder->list();
-  if (names.empty() && job.validation_set && job.folder->has_best()) {
+  if (names.empty() && job.folder->has_best()) {
     throw UsageError(
-        fmt::format("--checkpoint-dir: {} has a best.safetensors, which this run would overwrite, "
-                    "and no checkpoint to go on from: move it away, or give another folder",
-                    job.options.checkpoint_dir.string()));
+        fmt::format("--checkpoint-dir: {} has a best.safetensors, which this training would "
+                    "overwrite, and no checkpoint to go on from: move it away, or give another "
+                    "folder",
+                    folder));
   }
-  if (names.empty() || names.back().step <= from_step) return;
+  if (names.empty()) return;
   throw UsageError(fmt::format(
       "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
       "them, or another --checkpoint-dir",
-      job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
+      job.options.resume, names.back().file_name(), folder));
+}
+
+// The same where training goes on from the file that --resume names, whose checksum this is: what
+// it saves would push out the folder's own, whose steps tell nothing of whose they are.
+void check_folder_continues(const TrainingJob& job, const std::string& checksum) {
+  if (!job.folder || job.options.evaluate || job.env.restart_count > 0) return;
+  const TrainOptions& options = job.options;
+  const std::vector<CheckpointName> names = job.folder->list();
+  const bool is_of_folder =
+      is_checkpoint_there(options, options.resume) || job.folder->lists(checksum);
+  if (is_of_folder && !names.empty() && names.back().step <= job.state.step) return;
+  if (names.empty() || is_of_folder) return check_folder_is_free(job);
+  throw UsageError(fmt::format(
+      "--resume {} is none of the checkpoints in {} ({}), which this training would remove: use "
+      "--resume auto to go on from them, or another --checkpoint-dir",
+      options.resume, options.checkpoint_dir.string(), names.back().file_name()));
 }
 
 void check_readable(const char* option, const std::string& name, const char* what) {
@@ -191,9 +237,7 @@ auto take_named(const char* option, const Take& take) {
 void warn_of_passed_over(TrainingJob& job) {
   const TrainOptions& options = job.options;
   if (!options.evaluate || !job.folder || job.folder->list().empty()) return;
-  std::error_code error;
-  const auto beside = std::filesystem::absolute(options.weights, error).parent_path();
-  if (!error && std::filesystem::equivalent(beside, options.checkpoint_dir, error)) return;
+  if (lies_in_folder(options, options.weights)) return;
   job.reporter->warning(fmt::format(
       "--evaluate validates --weights {} and looks at no checkpoint in {}: to validate the newest "
       "of them leave --weights out",
@@ -210,7 +254,7 @@ void start_from_weights(TrainingJob& job) {
   const WeightsUse use = job.options.evaluate ? WeightsUse::Evaluation
                          : new_head           ? WeightsUse::TrainingNewHead
                                               : WeightsUse::Training;
-  const Metadata told =
+  const auto [told, left_out_average] =
       take_named("--weights", [&] { return load_weights_file(name, use, *job.model); });
   const std::string labels = new_head ? "" : label_difference(told, job.identity);
   if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {
@@ -227,6 +271,12 @@ void start_from_weights(TrainingJob& job) {
   }
   if (const std::string pixels = scale_difference(told, job.identity); !pixels.empty()) {
     job.reporter->warning(other_pixels_text(name, pixels));
+  }
+  if (left_out_average) {
+    job.reporter->warning(fmt::format(
+        "{} holds averaged weights (--ema), too, which --weights leaves out: {}", name,
+        job.options.evaluate ? "--resume " + name + " --ema DECAY validates both"
+                             : "a best.safetensors that was written beside it has the averaged"));
   }
   warn_of_passed_over(job);
   job.reporter->line("weights from " + name + (new_head ? ", with a new last layer" : ""));
@@ -283,9 +333,10 @@ bool names_file(const TrainOptions& options) {
 }
 
 // Of the file that --resume names. -1: there is none, or it is not there any more, as one that this
-// job has replaced, or it cannot be read, which whoever goes on from it will tell.
+// job has replaced, or it cannot be read, which whoever goes on from it will tell; or it is one of
+// the folder's, or a link to the newest of them, and that one is gone on from.
 std::int64_t step_in_file(const TrainOptions& options) {
-  if (!names_file(options)) return -1;
+  if (!names_file(options) || is_checkpoint_there(options, options.resume)) return -1;
   try {
     return step_of(read_safetensors(options.resume), options.resume);
   } catch (const std::runtime_error&) {
@@ -299,7 +350,9 @@ bool goes_on_from_folder(TrainingJob& job) {
   const TrainOptions& options = job.options;
   const std::string folder = options.checkpoint_dir.string();
   const bool restarted = job.env.restart_count > 0 && !options.evaluate;
-  if (!job.folder || (options.resume != "auto" && !restarted)) return false;
+  // Training's own command may say `none`; there is nothing but the folder to evaluate then.
+  const bool evaluates = options.evaluate && !names_file(options);
+  if (!job.folder || (options.resume != "auto" && !restarted && !evaluates)) return false;
   const bool found = resume_from_folder(job, step_in_file(options));
   if (found && !restarted && !options.weights.empty()) {
     job.reporter->warning(fmt::format(
@@ -363,7 +416,7 @@ double written_best(const CheckpointFolder& folder, const RunIdentity& identity,
 }
 
 void check_new_start(const TrainingJob& job) {
-  if (job.options.resume == "none" && job.env.restart_count == 0) check_folder_is_free(job, -1);
+  if (job.options.resume == "none" && job.env.restart_count == 0) check_folder_is_free(job);
 }
 
 void bring_to_start(TrainingJob& job) {
@@ -374,12 +427,14 @@ void bring_to_start(TrainingJob& job) {
   if (goes_on_from_folder(job)) return;
   if (names_file(options)) {
     check_readable("--resume", options.resume, "a checkpoint");
-    resume_from(job, take_named("--resume", [&] { return read_safetensors(options.resume); }),
-                options.resume);
-    check_folder_is_free(job, job.state.step);
+    Safetensors file = take_named("--resume", [&] { return read_checkpoint_file(options.resume); });
+    const auto checksum = file.metadata.find(checksum_key);
+    const std::string is_known_by = checksum == file.metadata.end() ? "" : checksum->second;
+    resume_from(job, std::move(file), options.resume);
+    check_folder_continues(job, is_known_by);
     return;
   }
-  check_folder_is_free(job, -1);
+  check_folder_is_free(job);
   if (!options.weights.empty()) {
     start_from_weights(job);
   } else if (options.evaluate) {

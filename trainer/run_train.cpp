@@ -33,7 +33,6 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int failure_exit_code = 1;
-constexpr int usage_exit_code = 2;
 
 // A spare has opened what there was of the set while the workers fetched the rest: that is opened
 // anew.

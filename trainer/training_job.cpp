@@ -70,17 +70,13 @@ std::vector<std::int64_t> step_by_step(const std::vector<std::vector<std::int64_
   return all;
 }
 
-bool is_of_own_batches(const std::string& name) {
-  return name.ends_with("running_mean") || name.ends_with("running_var");
-}
-
 // Each worker has its own, of its own batches; a checkpoint has rank 0's.
 void take_running_statistics(TrainingJob& job, Safetensors& contents) {
   if (job.env.world_size == 1) return;
   std::vector<torch::Tensor*> statistics;
   std::vector<torch::Tensor> flat;
   for (auto& [name, tensor] : contents.tensors) {
-    if (!is_of_own_batches(name)) continue;
+    if (!is_running_statistic(name)) continue;
     statistics.push_back(&tensor);
     flat.push_back(tensor.detach().flatten());
   }

@@ -150,6 +150,12 @@ bool CheckpointFolder::has_best() const {
 
 Safetensors CheckpointFolder::read_best() const { return read_safetensors(folder_ / best_name); }
 
+bool CheckpointFolder::lists(const std::string& checksum) const {
+  return std::any_of(manifest_.begin(), manifest_.end(), [&](const auto& entry) {
+    return entry.second.checksum == checksum && parse_checkpoint_name(entry.first).has_value();
+  });
+}
+
 bool CheckpointFolder::has_damaged() const {
   return std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(), [](const auto& e) {
     return parse_checkpoint_name(without_ending(e.path().filename(), corrupt_ending)).has_value();

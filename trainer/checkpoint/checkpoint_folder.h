@@ -72,6 +72,8 @@ class CheckpointFolder {
 
   std::vector<CheckpointName> list() const;  // Ascending by step.
   std::filesystem::path path_of(const CheckpointName& name) const;
+  // Whether a checkpoint in it has this checksum.
+  bool lists(const std::string& checksum) const;
   bool has_best() const;
   Safetensors read_best() const;  // Throws as read().
   bool has_damaged() const;       // A checkpoint that was set aside, by this run or an earlier one.

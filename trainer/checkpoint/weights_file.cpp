@@ -3,7 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/finite_tensor.h"
+#include "trainer/checkpoint/recipe_state.h"
 #include "trainer/formats/torch_file.h"
 #include "trainer/formats/whole_file.h"
 
@@ -44,6 +50,16 @@ Safetensors read_any(const std::filesystem::path& path) {
   return parse_safetensors(file, name);
 }
 
+void check_values(const NamedTensors& tensors, const std::string& name) {
+  for (const auto& [key, tensor] : tensors) {
+    if (all_finite(tensor)) continue;
+    throw ForeignCheckpointError(fmt::format(
+        "{} holds an infinity or a NaN in '{}': whatever wrote it had diverged. Give weights from "
+        "before that",
+        name, key));
+  }
+}
+
 // "fc." of "fc.weight": the layer that was registered last.
 std::string head_of(const torch::nn::Module& model) {
   const std::string last = model.named_parameters().keys().back();
@@ -78,10 +94,14 @@ bool is_ours(const Metadata& weights) {
 
 }  // namespace
 
-Metadata load_weights_file(const std::filesystem::path& path, WeightsUse use,
-                           torch::nn::Module& model) {
+LoadedWeights load_weights_file(const std::filesystem::path& path, WeightsUse use,
+                                torch::nn::Module& model) {
   Safetensors file = read_any(path);
   NamedTensors& tensors = file.tensors;
+  const std::string average = std::string(average_part_name) + std::string(part_separator);
+  const bool has_average = std::any_of(tensors.begin(), tensors.end(), [&](const auto& entry) {
+    return entry.first.starts_with(average);
+  });
   std::erase_if(tensors, [](const auto& entry) {  // Of a checkpoint of ours only the model.
     return entry.first.find(part_separator) != std::string::npos || entry.first == averaged_count;
   });
@@ -104,8 +124,20 @@ Metadata load_weights_file(const std::filesystem::path& path, WeightsUse use,
       tensors.emplace_back(entry.key(), entry.value());
     }
   }
+  check_values(tensors, path.string());
   load_weights(tensors, path.string(), model);
-  return std::move(file.metadata);
+  return {std::move(file.metadata), has_average};
+}
+
+Safetensors read_checkpoint_file(const std::filesystem::path& path) {
+  std::string begin(old_torch_magic.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
+  if (begin.starts_with(zip_magic) || begin == old_torch_magic) {
+    throw CheckpointError(path.string() +
+                          " is a file of torch.save: --weights takes the weights of one; a state "
+                          "of training can be taken from a checkpoint of this program alone");
+  }
+  return read_safetensors(path);
 }
 
 std::string label_difference(const Metadata& weights, const RunIdentity& identity) {

@@ -39,11 +39,11 @@ std::vector<std::vector<std::uint64_t>> gather(worker::Communicator& communicato
   return rows;
 }
 
+}  // namespace
+
 bool is_running_statistic(const std::string& name) {
   return name.ends_with("running_mean") || name.ends_with("running_var");
 }
-
-}  // namespace
 
 ComparedTensors tensors_to_compare(const torch::nn::Module& model, const Sgd& optimizer,
                                    const ModelAverage* average, bool running_statistics) {

@@ -34,6 +34,9 @@ ComparedTensors tensors_to_compare(const torch::nn::Module& model, const Sgd& op
 void verify_sync(worker::Communicator& communicator, const ComparedTensors& tensors,
                  torch::Device device, std::int64_t step);
 
+// Whether a buffer of that name is one that follows the batches of its own rank, as above.
+bool is_running_statistic(const std::string& name);
+
 // Of a model with batch normalisation.
 bool has_running_statistics(const torch::nn::Module& model);
 

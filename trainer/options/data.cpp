@@ -246,6 +246,10 @@ void check_data_options(const TrainOptions& options) {
       options.dataset == DatasetKind::Csv && options.validation && options.validation_data.empty(),
       "--dataset csv needs a list to validate with: --validation-data FILE, or "
       "--no-validation");
+  refuse_if(!options.validation && !options.validation_data.empty(),
+            "--no-validation and --validation-data contradict each other");
+  refuse_if(!options.validation && options.val_resize_size > 0,
+            "--no-validation and --val-resize-size contradict each other");
   check_synthetic(options);
   check_transforms(options);
 }

@@ -28,7 +28,6 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t epochs_by_default = 90;
-constexpr int usage_exit_code = 2;
 
 // Two of which one alone may be given, unless `other` has one of the values in `beside`.
 struct Rivals {
@@ -40,7 +39,9 @@ struct Rivals {
   }
 };
 
-constexpr std::array<Rivals, 7> rivals{{{"batch-size", "global-batch-size"},
+constexpr std::array<Rivals, 9> rivals{{{"batch-size", "global-batch-size"},
+                                        {"no-validation", "validation-data"},
+                                        {"no-validation", "val-resize-size"},
                                         {"warmup-steps", "warmup-epochs"},
                                         {"lr-step-epochs", "lr-milestones"},
                                         {"lr-step-epochs", "lr-schedule", {"step"}},

@@ -18,6 +18,9 @@
 
 namespace ddprun::trainer {
 
+// Another try would end alike: the launcher then starts none (worker/error_file.h).
+constexpr int usage_exit_code = 2;
+
 // Options that contradict each other, the data or the number of workers. The message names them.
 class UsageError : public std::runtime_error {
  public:

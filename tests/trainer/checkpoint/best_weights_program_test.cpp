@@ -122,9 +122,10 @@ TEST_CASE("what is better than the best of this folder is written, whatever is k
   const double before = best_in(best);
   REQUIRE(before < best_in(good / "checkpoints/best.safetensors"));
 
+  // In a restart, since a first start with checkpoints of another training is refused.
   const auto on =
-      run_with(1, learning_run(poor, {"--epochs", "4", "--lr", no_step, "--resume",
-                                      good / "checkpoints/epoch_0003_step_0000300.safetensors"}));
+      run_restarted(learning_run(poor, {"--epochs", "4", "--lr", no_step, "--resume",
+                                        good / "checkpoints/epoch_0003_step_0000300.safetensors"}));
   INFO(on.output);
   CHECK(on.status == 0);
   CHECK(best_in(best) > before);

@@ -152,6 +152,12 @@ TEST_CASE("when no checkpoint is sound the run ends and says so",
   CHECK(again.status == 1);
   CHECK(contains(again.output, "to go on from: those that end in .corrupt"));
   CHECK(files_ending_with(folder / "checkpoints", ".corrupt").size() == 2);
+
+  // Nor one whose first start was to.
+  const auto restarted = run_restarted(small_run(folder, options + Arguments{"--resume", "none"}));
+  INFO(restarted.output);
+  CHECK(restarted.status == 1);
+  CHECK(contains(restarted.output, "to go on from: those that end in .corrupt"));
 }
 
 TEST_CASE("pixels of another scale cost no checkpoint", "[trainer][program][checkpoint]") {
@@ -193,6 +199,7 @@ TEST_CASE("a file that can never be gone on from is wrong usage, which no restar
   write_bytes(torn, content_of(best).substr(0, 1000));
   write_bytes(now / "text", "no weights");
   write_bytes(now / "empty", "");
+  write_bytes(now / "script.pth", std::string("PK\x03\x04") + std::string(100, 'x'));
   std::filesystem::create_directories(now / "checkpoints");
   for (const Arguments& wrong :
        std::vector<Arguments>{{"--weights", best, "--synthetic-classes", "5"},
@@ -201,11 +208,20 @@ TEST_CASE("a file that can never be gone on from is wrong usage, which no restar
                               {"--weights", now / "empty"},
                               {"--resume", best},
                               {"--resume", torn},
+                              {"--resume", now / "script.pth"},
                               {"--evaluate"}}) {
     const auto result = run_with(1, small_run(now, wrong));
     INFO(wrong.front() << ' ' << wrong.back() << ": " << result.output);
     CHECK(result.status == 2);
   }
+}
+
+TEST_CASE("a file of torch.save is told of as what it is", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  write_bytes(folder / "script.pth", std::string("PK\x03\x04") + std::string(100, 'x'));
+  const auto result = run_with(1, small_run(folder, {"--resume", folder / "script.pth"}));
+  INFO(result.output);
+  CHECK(contains(result.output, "is a file of torch.save: --weights takes the weights"));
 }
 
 TEST_CASE("an evaluation tells of averaged weights that it leaves out, and writes its page",
@@ -223,6 +239,10 @@ TEST_CASE("an evaluation tells of averaged weights that it leaves out, and write
   const auto with = run_with(1, small_run(folder, {"--evaluate", "--ema", "0.9"}));
   CHECK_FALSE(contains(with.output, words));
   CHECK(contains(with.output, "EMA"));
+  const auto weights = run_with(
+      1, small_run(folder, {"--evaluate", "--weights", folder / "checkpoints/last.safetensors"}));
+  INFO(weights.output);
+  CHECK(contains(weights.output, "--weights leaves out: --resume "));
 }
 
 TEST_CASE("what an epoch has trained is kept where its validation fails",
@@ -492,6 +512,62 @@ TEST_CASE("a restart goes on from the file that was given until the folder is fu
   INFO(gone.output);
   CHECK(gone.status == 0);
   CHECK(contains(gone.output, "resumed from " + checkpoint_of_step(own, 5)));
+}
+
+TEST_CASE("a restart from a file of its own folder goes on from the newest there",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--steps", "2"})).status == 0);
+  const auto restarted = run_restarted(small_run(
+      folder,
+      options + Arguments{"--steps", "4", "--resume", folder / "checkpoints/last.safetensors"}));
+  INFO(restarted.output);
+  CHECK(restarted.status == 0);
+  CHECK(contains(restarted.output, "resumed from " + checkpoint_of_step(folder, 2)));
+  CHECK_FALSE(contains(restarted.output, "finds no later checkpoint"));
+}
+
+TEST_CASE("checkpoints of another training do not give way to a file that is named",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder first, second;
+  const auto small = [](const ScratchFolder& in, const Arguments& more) {
+    const auto result = run_with(1, small_run(in, Arguments{"--batch-size", "16"} + more));
+    UNSCOPED_INFO(result.output);
+    return result;
+  };
+  REQUIRE(small(first, {"--steps", "4"}).status == 0);
+  REQUIRE(small(second, {"--steps", "2"}).status == 0);
+  const std::string last = second / "checkpoints/last.safetensors", kept = content_of(last);
+
+  const auto refused =
+      small(second, {"--steps", "6", "--resume", first / "checkpoints/last.safetensors"});
+  CHECK(refused.status == 2);
+  CHECK(contains(refused.output, "is none of the checkpoints in"));
+  CHECK(content_of(last) == kept);
+
+  // A copy of one of its own is one of them.
+  write_bytes(second / "copy.safetensors", kept);
+  CHECK(small(second, {"--steps", "3", "--resume", second / "copy.safetensors"}).status == 0);
+}
+
+TEST_CASE("an evaluation finds checkpoints whatever --resume says, and tells which it can take",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  REQUIRE(run_with(1, small_run(folder, {"--batch-size", "16", "--epochs", "1"})).status == 0);
+  const auto found = run_with(1, small_run(folder, {"--evaluate", "--resume", "none"}));
+  INFO(found.output);
+  CHECK(found.status == 0);
+  CHECK(contains(found.output, "resumed from"));
+
+  write_bytes(folder / "checkpoints/epoch_0001_step_0000007.safetensors", "torn");
+  const auto torn = run_with(1, small_run(folder, {"--evaluate"}));
+  INFO(torn.output);
+  CHECK(torn.status == 1);
+  CHECK(
+      contains(torn.output, "can be evaluated: give a sound one with --resume FILE, or the best"));
+  CHECK(contains(torn.output, "checkpoints/best.safetensors"));
+  CHECK_FALSE(contains(torn.output, ".corrupt"));
 }
 
 TEST_CASE("what is evaluated is what was named, in every attempt",

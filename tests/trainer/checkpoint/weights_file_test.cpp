@@ -1,6 +1,7 @@
 // Weights to and from Python: torchvision's models, safetensors and .pth, and what is no such file.
 #include "trainer/checkpoint/weights_file.h"
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <random>
@@ -255,6 +256,14 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
   for (auto& entry : compiled.tensors) entry.first = "_orig_mod." + entry.first;
   write_safetensors(folder / "compiled", compiled);
   CHECK(load_error(folder / "compiled", *model_of("resnet18", 10)) == "");
+  // What had diverged is not worth an evaluation.
+  Safetensors ruined = make_weights({}, {}, *given);
+  for (auto& [name, tensor] : ruined.tensors) {
+    if (name == "fc.bias") tensor = torch::full_like(tensor, std::nan(""));
+  }
+  write_safetensors(folder / "ruined", ruined);
+  CHECK(contains(load_error(folder / "ruined", *model_of("resnet18", 10)),
+                 "an infinity or a NaN in 'fc.bias'"));
   const std::string missing = message_of<SafetensorsAccessError>(
       [&] { load_weights_file(folder / "none", WeightsUse::Training, *model); });
   CHECK(contains(missing, "No such file"));

@@ -111,6 +111,16 @@ TEST_CASE("the command line wins over what cannot stand beside it", "[trainer][o
   REQUIRE(steps);
   CHECK(steps->learning_rate.milestones.empty());
   CHECK(read_file("warmup-epochs = 3", {"--warmup-steps", "9"}).options);
+  const std::string folder = "dataset = \"imagefolder\"\ndata = \".\"\n";
+  const auto validated =
+      read_file(folder + "no-validation = true", {"--val-resize-size", "40"}).options;
+  REQUIRE(validated);
+  CHECK(validated->validation);
+  const auto trained = read_file(folder + "val-resize-size = 40", {"--no-validation"}).options;
+  REQUIRE(trained);
+  CHECK(trained->val_resize_size == 0);
+  CHECK(contains(read_file(folder + "no-validation = true\nval-resize-size = 40").problem,
+                 "--no-validation and --val-resize-size contradict"));
 
   CHECK(contains(read_file("batch-size = 32\nglobal-batch-size = 10").problem, "contradict"));
   const std::string mixed = read_file("sync-bn = true", {"--model", "convnet"}).problem;
