@@ -41,13 +41,14 @@ std::int64_t BatchPlan::last_micro_batch_size() const {
   return last_batch_size - (divide_up(last_batch_size, micro_batch_size) - 1) * micro_batch_size;
 }
 
-BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size) {
+BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size, UnevenBatch uneven) {
   BatchPlan plan;
   plan.replicas = replicas_of(options, world_size);
   plan.micro_batch_size = options.batch_size.value_or(batch_size_by_default);
   if (options.global_batch_size) {
     const std::int64_t parts = plan.replicas * options.accumulate;
-    if (*options.global_batch_size % parts != 0) {
+    const bool may_round = uneven == UnevenBatch::Rounded && *options.global_batch_size > parts;
+    if (*options.global_batch_size % parts != 0 && !may_round) {
       throw UsageError(fmt::format(
           "--global-batch-size {} cannot be shared evenly by {} {}{}: give a multiple of {}",
           *options.global_batch_size, plan.replicas, replicas_text(options),
@@ -61,8 +62,9 @@ BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size) {
   return plan;
 }
 
-BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size) {
-  BatchPlan plan = plan_batch_sizes(options, world_size);
+BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size,
+                       UnevenBatch uneven) {
+  BatchPlan plan = plan_batch_sizes(options, world_size, uneven);
   if (plan.global_batch_size > dataset_size) {
     throw UsageError(fmt::format(
         "a batch of {} images ({} {}{} x {} {}) is larger than the data, which has {}: {}",

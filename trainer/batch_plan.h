@@ -34,12 +34,18 @@ inline std::int64_t epochs_of(const BatchPlan& plan) {
   return (plan.total_steps + plan.steps_ahead + steps - 1) / steps;
 }
 
+// What becomes of a --global-batch-size that the workers cannot share evenly. Rounded: down to one
+// that they can, for a job that has begun, and goes on with another number of workers.
+enum class UnevenBatch { Refused, Rounded };
+
 // The sizes of batches alone, as for --evaluate. Throws UsageError for a batch that the workers
 // cannot share, and for shards that are too few for them.
-BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size);
+BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size,
+                           UnevenBatch uneven = UnevenBatch::Refused);
 
 // For training. Throws UsageError as above, and for a batch that is larger than the data.
-BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size);
+BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size,
+                       UnevenBatch uneven = UnevenBatch::Refused);
 
 // Whether the last micro batch of an epoch is more than a single image that batch normalisation
 // cannot be trained on. workers: how many normalise together (--sync-bn).

@@ -150,12 +150,29 @@ void open_sets(TrainingJob& job) {
   sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);
 }
 
+// A job that has lost a node would end by each restart otherwise, for 256 images and three workers.
+UnevenBatch uneven_batch(const TrainingJob& job) {
+  return job.env.restart_count > 0 ? UnevenBatch::Rounded : UnevenBatch::Refused;
+}
+
+void tell_of_rounding(TrainingJob& job) {
+  const std::int64_t asked = job.options.global_batch_size.value_or(job.plan.global_batch_size);
+  if (job.plan.global_batch_size == asked || !job.is_first_rank()) return;
+  job.reporter->warning(
+      fmt::format("--global-batch-size {} cannot be shared evenly by the {} {} that there are now: "
+                  "a step takes {} images",
+                  asked, job.plan.replicas, job.options.shards ? "shards" : "workers",
+                  job.plan.global_batch_size));
+}
+
 void plan_data(TrainingJob& job) {
   if (!job.training_set) {
     job.plan = plan_batch_sizes(job.options, job.env.world_size);
     return;
   }
-  job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
+  job.plan =
+      plan_batches(job.options, job.training_set->size(), job.env.world_size, uneven_batch(job));
+  tell_of_rounding(job);
   job.options.learning_rate =
       resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
                             job.plan.global_batch_size, job.plan.replicas);

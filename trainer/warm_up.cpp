@@ -17,7 +17,7 @@ namespace {
 
 void run_zeros(const TrainingJob& job) {
   // Where the world's size decides the batch, that of this node is the best guess.
-  const BatchPlan plan = plan_batch_sizes(job.options, workers_of_node());
+  const BatchPlan plan = plan_batch_sizes(job.options, workers_of_node(), UnevenBatch::Rounded);
   const auto model = make_model({.name = job.options.model,
                                  .stem = job.options.stem,
                                  .input_channels = job.dataset().shape().channels,

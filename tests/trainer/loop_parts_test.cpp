@@ -338,6 +338,19 @@ TEST_CASE("with shards a step has their number of batches, however many workers"
   CHECK(contains(message_of<UsageError>(uneven), "shared evenly by 6 shards"));
 }
 
+TEST_CASE("a job that goes on with another number of workers rounds its batch down",
+          "[trainer][plan]") {
+  TrainOptions options;
+  options.global_batch_size = 256;
+  CHECK_THROWS_AS(plan_batches(options, 1001, 3), UsageError);
+  const BatchPlan plan = plan_batches(options, 1001, 3, UnevenBatch::Rounded);
+  CHECK(plan.micro_batch_size == 85);
+  CHECK(plan.global_batch_size == 255);
+  CHECK(plan_batches(options, 1001, 4, UnevenBatch::Rounded).global_batch_size == 256);
+  options.global_batch_size = 2;  // Nothing would be left of it.
+  CHECK_THROWS_AS(plan_batches(options, 1001, 3, UnevenBatch::Rounded), UsageError);
+}
+
 TEST_CASE("an evaluation may have fewer images than a batch", "[trainer]") {
   TrainOptions options;
   options.global_batch_size = 128;
