@@ -19,11 +19,12 @@ constexpr std::size_t strangers_max = 1'024;
 constexpr std::size_t strangers_min = 16;
 constexpr std::size_t store_max = 65'536;
 constexpr std::size_t store_min = 64;  // A limit this low fails in any case, but says why.
-// What there must be before a worker is tried: the event loop, the signals, the status socket and
-// its folder, the endpoint and both ends of this agent's own connection to it. With one less, the
-// endpoint could never accept that connection, and the agent would wait for it until the join
-// time-out. From here on what is missing is missed when it is asked for, and named then.
-constexpr std::size_t free_min = 14;
+// What there must be before a worker is tried: the event loop, the signals, the status socket, its
+// folder and the watch over its name, the endpoint and both ends of this agent's own connection to
+// it. With one less, the endpoint could never accept that connection, and the agent would wait for
+// it until the join time-out. From here on what is missing is missed when it is asked for, and
+// named then.
+constexpr std::size_t free_min = 15;
 constexpr std::size_t free_min_per_worker = 2;
 
 }  // namespace

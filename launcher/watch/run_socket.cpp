@@ -2,7 +2,6 @@
 // it listens, and unlinked before the descriptor goes.
 #include "launcher/watch/run_socket.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdio.h>
@@ -62,7 +61,7 @@ RunSocket::RunSocket(const std::vector<std::string>& folders, int backlog) {
   for (const std::string& place : folders) {
     const std::string refusal = listen_in(place, backlog);
     if (refusal.empty()) {
-      watch();
+      watch_names();
       remove_dead_sockets(folder_.get());
       return;
     }
@@ -100,23 +99,19 @@ RunSocket::~RunSocket() {
 }
 
 // Without, a job whose socket is removed is not found again; nothing else is lost.
-void RunSocket::watch() {
-  names_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+void RunSocket::watch_names() {
+  watch_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   const std::string folder = "/proc/self/fd/" + std::to_string(folder_.get());
   constexpr std::uint32_t removals =
       IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-  if (!names_ || ::inotify_add_watch(names_.get(), folder.c_str(), removals) < 0) names_.reset();
+  if (!watch_ || ::inotify_add_watch(watch_.get(), folder.c_str(), removals) < 0) watch_.reset();
 }
 
-UniqueFd RunSocket::watched_names() const {
-  return UniqueFd(names_ ? ::fcntl(names_.get(), F_DUPFD_CLOEXEC, 0) : -1);
-}
-
-bool RunSocket::is_gone() {
+bool RunSocket::is_gone(int watch) const {
   bool gone = false;
   alignas(inotify_event) char buffer[4096];
   for (;;) {
-    const ssize_t bytes = ::read(names_.get(), buffer, sizeof buffer);
+    const ssize_t bytes = ::read(watch, buffer, sizeof buffer);
     if (bytes <= 0) return gone;
     for (ssize_t at = 0; at < bytes;) {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);

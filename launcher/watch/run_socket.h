@@ -28,21 +28,21 @@ class RunSocket {
   // The descriptor that listens, for who serves it. Once.
   rendezvous::UniqueFd take_listener() { return std::move(listener_); }
 
-  // A copy of a descriptor that can be read when a name in the folder was removed: then is_gone()
-  // is worth asking. Invalid: the kernel watches no more files for this user.
-  rendezvous::UniqueFd watched_names() const;
+  // A descriptor that can be read when a name in the folder was removed: then is_gone() is worth
+  // asking. Once. Invalid: the kernel watches no more files for this user.
+  rendezvous::UniqueFd take_watch() { return std::move(watch_); }
   // Whether this socket's name was among those that were removed since the last question.
-  bool is_gone();
+  bool is_gone(int watch) const;
 
  private:
   std::string listen_in(const std::string& wanted, int backlog);
-  void watch();
+  void watch_names();
 
   std::string place_;
   std::string name_;
   rendezvous::UniqueFd folder_;
   rendezvous::UniqueFd listener_;
-  rendezvous::UniqueFd names_;  // inotify's.
+  rendezvous::UniqueFd watch_;  // inotify's.
 };
 
 }  // namespace ddprun::launcher

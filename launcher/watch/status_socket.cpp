@@ -58,7 +58,7 @@ void StatusSocket::Impl::wait_for_removal() {
   names.async_wait(asio::posix::stream_descriptor::wait_read,
                    [this](const asio::error_code& error) {
                      if (error) return;
-                     if (!socket->is_gone()) return wait_for_removal();
+                     if (!socket->is_gone(names.native_handle())) return wait_for_removal();
                      if (const auto told = std::exchange(on_gone, nullptr)) told();
                    });
 }
@@ -88,8 +88,8 @@ void StatusSocket::serve(std::unique_ptr<RunSocket> socket, std::function<void()
       });
   impl_->server->acceptor.assign(Stream(), impl_->socket->take_listener().release());
   impl_->server->begin();
-  if (rendezvous::UniqueFd names = impl_->socket->watched_names()) {
-    impl_->names.assign(names.release());
+  if (rendezvous::UniqueFd watch = impl_->socket->take_watch()) {
+    impl_->names.assign(watch.release());
     impl_->wait_for_removal();
   }
 }

@@ -42,9 +42,9 @@ TEST_CASE("a limit that is too low leaves a little to everybody", "[launcher][de
 }
 
 TEST_CASE("14.3: too few descriptors are named before anything waits", "[launcher][descriptors]") {
-  CHECK(descriptors_problem(15, 18, 1) ==
-        "the limit of open files is 18, of which 15 are free, and a launcher with 1 worker needs "
-        "16 file descriptors at the very least: raise it (ulimit -n)");
-  CHECK(descriptors_problem(16, 19, 1).empty());
-  CHECK_FALSE(descriptors_problem(16, 19, 2).empty());
+  CHECK(descriptors_problem(16, 19, 1) ==
+        "the limit of open files is 19, of which 16 are free, and a launcher with 1 worker needs "
+        "17 file descriptors at the very least: raise it (ulimit -n)");
+  CHECK(descriptors_problem(17, 20, 1).empty());
+  CHECK_FALSE(descriptors_problem(17, 20, 2).empty());
 }
