@@ -7,6 +7,7 @@
 #include "launcher/options/values.h"
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -17,6 +18,8 @@ constexpr std::uint16_t kStaticPort = 29500;  // torchrun's own defaults.
 constexpr std::uint16_t kC10dPort = 29400;
 constexpr std::uint16_t kEtcdPort = 2379;
 constexpr std::size_t kRunIdBytesMax = 256;
+// `welcome` tells agents of it in milliseconds, in an int.
+constexpr std::chrono::milliseconds kHeartbeatTimeoutMax = std::chrono::seconds(1'000'000);
 
 // A UUID by its look, because torchrun's are.
 std::string random_run_id() {
@@ -286,6 +289,11 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
     throw usage_error(option->source +
                       ": expected heartbeat_timeout above keep_alive_interval, or "
                       "every node would count as lost");
+  }
+  if (heartbeat.timeout > kHeartbeatTimeoutMax) {
+    throw usage_error(option->source + ": a node would count as lost after " +
+                      rendezvous::time_text(heartbeat.timeout) +
+                      " of silence: expected at most 1000000 s");
   }
   result.heartbeat_interval = heartbeat.interval;
   result.heartbeat_timeout = heartbeat.timeout;

@@ -84,8 +84,8 @@ std::chrono::milliseconds parse_seconds(const GivenOption& given, const std::str
   const auto [stop, error] = std::from_chars(text.data(), end, seconds);
   const double least_seconds = static_cast<double>(least.count()) / 1000;
   if (error != std::errc() || stop != end || !(seconds >= least_seconds) || seconds > kSecondsMax) {
-    fail(given, least.count() == 0 ? "seconds, at least 0"
-                                   : "seconds, at least " + std::to_string(least_seconds));
+    fail(given, "seconds, at least " + (least.count() == 0 ? "0" : std::to_string(least_seconds)) +
+                    " and at most " + std::to_string(std::lround(kSecondsMax)));
   }
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }

@@ -21,6 +21,8 @@ namespace ddprun::rendezvous {
 
 // 3: what is said of an attempt names its round's term. An older agent's words of a later term's
 // attempt would be taken for an older round's, and nobody would wait for it with a limit.
+// 4: `reaped` and `round` carry nproc; a coordinator that passed over it would give out wrong
+// ranks.
 constexpr int control_protocol_version = 4;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
 // Of a `told`. JSON in JSON: each byte of it may need two.

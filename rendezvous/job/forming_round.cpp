@@ -2,12 +2,14 @@
 #include "rendezvous/job/forming_round.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int few = 32;  // They hear of each one who comes.
+constexpr int few = 32;               // They hear of each one who comes.
+constexpr std::size_t went_kept = 8;  // Spares may come and go beside a job for weeks.
 
 }  // namespace
 
@@ -23,7 +25,12 @@ void FormingRound::reopen(TimePoint now) {
   told_joined_ = -1;
 }
 
-void FormingRound::went(std::string who_and_how) { went_.push_back(std::move(who_and_how)); }
+void FormingRound::went(std::string who_and_how) {
+  went_.push_back(std::move(who_and_how));
+  if (went_.size() <= went_kept) return;
+  went_.pop_front();
+  ++went_before_;
+}
 
 std::optional<RoundDecision> FormingRound::look(std::vector<RoundNode> nodes, TimePoint now) {
   if (not_before_ && now < *not_before_) {
@@ -48,8 +55,10 @@ std::optional<RoundDecision> FormingRound::look(std::vector<RoundNode> nodes, Ti
     case RoundDecision::Kind::Close:
       not_before_.reset();
       went_.clear();
+      went_before_ = 0;
       break;
     case RoundDecision::Kind::TimedOut:
+      if (went_before_ > 0) decision.reason += "; " + std::to_string(went_before_) + " went before";
       for (const std::string& one : went_) decision.reason += "; " + one;
       break;
   }

@@ -3,6 +3,7 @@
 // A core: no sockets, threads or clock.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +40,8 @@ class FormingRound {
   std::optional<TimePoint> not_before_;
   std::optional<TimePoint> enough_since_;
   std::optional<TimePoint> look_again_;
-  std::vector<std::string> went_;  // Since the last round.
+  std::deque<std::string> went_;  // Since the last round: the last of them ...
+  int went_before_ = 0;           // ... and how many there were before those.
   TimePoint told_at_;
   int told_joined_ = -1;
 };

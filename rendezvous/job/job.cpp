@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <csignal>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -249,7 +251,10 @@ void Job::let_in(PeerId peer, const Hello& hello, TimePoint now) {
 }
 
 void Job::welcome(PeerId peer) {
-  const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
+  const auto ms = [](Milliseconds time) {
+    assert(time.count() <= std::numeric_limits<int>::max());
+    return static_cast<int>(time.count());
+  };
   actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
                                           .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
   if (limits_.may_be_taken_over && attempt() >= 0) actions_.push_back(SendTo{peer, succession()});
@@ -266,7 +271,8 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
   if (!mandate_.is_last_round(*hello.resumes) ||
       !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
     mandate_.attempt_seen(hello.resumes->attempt);
-    if (hello.resumes->founder) nodes_.remember_founder(hello.node_id);
+    // Who has made all of the job's rounds itself knows its founders, and need not believe it.
+    if (hello.resumes->founder && mandate_.term() > 0) nodes_.remember_founder(hello.node_id);
     return send_away({.exit_status = exit_status::node_lost,
                       .why = "the job goes on from another round",
                       .may_rejoin = true});

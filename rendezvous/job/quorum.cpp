@@ -24,7 +24,9 @@ bool Quorum::started(const std::string& node_id) {
 }
 
 bool Quorum::resigned(const std::string& node_id) {
-  resigned_.insert(node_id);
+  // Anybody may name an id; one without a seat had no vote that it could give up.
+  const auto is_it = [&](const std::string& id) { return id == node_id; };
+  if (count_in(council_, is_it) + count_in(before_, is_it) > 0) resigned_.insert(node_id);
   return settles();
 }
 

@@ -56,7 +56,10 @@ class Roster {
   void inherit(const Succession& last, Milliseconds timeout, TimePoint now);
   // The absent member that says so; null: it is none, or another round's.
   Node* come_back(PeerId peer, const Hello& hello, Milliseconds timeout, TimePoint now);
-  void remember_founder(const std::string& node_id) { founder_ids_.insert(node_id); }
+  // A stranger may say any id: beyond as many as a job can have nodes, none is remembered.
+  void remember_founder(const std::string& node_id) {
+    if (founder_ids_.size() < nodes_limit) founder_ids_.insert(node_id);
+  }
 
   void attempt_begins();          // Nobody has a part yet.
   void make_founder(Node& node);  // It is in the first attempt.

@@ -527,6 +527,13 @@ TEST_CASE("keys of torchrun's configuration mean what they mean there", "[option
   CHECK(
       options({"--rdzv-conf=heartbeat_timeout=10,keep_alive_interval=5,keep_alive_max_attempt=20"})
           .heartbeat_timeout == 100s);
+  // Agents are told of it in an int of milliseconds.
+  CHECK(options({"--rdzv-conf=heartbeat_timeout=1000000"}).heartbeat_timeout == 1'000'000s);
+  for (const char* too_long :
+       {"heartbeat_timeout=1000001", "keep_alive_interval=9000000,keep_alive_max_attempt=1000"}) {
+    CHECK(has(error_of({std::string("--rdzv-conf=") + too_long}), "expected at most 1000000 s"));
+  }
+  CHECK(has(error_of({"--rdzv-conf=join_timeout=20000000"}), "and at most 10000000"));
   // Without a number of attempts it is ours.
   const LaunchOptions ours = options({"--rdzv-conf=heartbeat_timeout=1,keep_alive_interval=0.2"});
   CHECK(ours.heartbeat_timeout == 1s);

@@ -92,6 +92,12 @@ TEST_CASE("each round has the whole join timeout, and names who went before it",
   CHECK(decision->kind == Kind::TimedOut);
   CHECK(decision->reason.ends_with("; node b was lost; node c left after SIGTERM"));
   CHECK(decision->reason.find("node a") == std::string::npos);
+
+  for (int i = 0; i < 100; ++i) round.went("spare " + std::to_string(i) + " was lost");
+  const auto many = round.look(nodes(1), start + 1h + 600s);
+  REQUIRE(many);
+  CHECK(many->reason.find("; 94 went before; spare 92 was lost; ") != std::string::npos);
+  CHECK(many->reason.ends_with("; spare 99 was lost"));
 }
 
 TEST_CASE("waiting nodes hear whom they wait for when it changes, and every 10 s",

@@ -172,6 +172,22 @@ TEST_CASE("a newcomer that got no place makes nobody wait when it goes", "[rende
   CHECK(s.got<RoundStart>(6).size() == 1);
 }
 
+TEST_CASE("who says that it was a founder is none for a coordinator that has made all rounds",
+          "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.come_back(3, 0, 9);
+  CHECK(s.got_one<Finish>(3).may_rejoin);
+  s.rejoin(4, 3);
+  founders_reap(s);
+  REQUIRE(s.got<RoundStart>(4).size() == 1);
+  s.got<Stop>(1);
+
+  s.fail(4);  // A newcomer's failure is its own.
+
+  CHECK(s.got_one<Finish>(4).may_rejoin);
+  CHECK_FALSE(s.got_one<Stop>(1).final_verdict);
+}
+
 TEST_CASE("a founder that was cut off comes back at once, whoever else came and went",
           "[rendezvous][job]") {
   Scenario s = growing(3);
