@@ -253,7 +253,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   round_since_ = steady_clock::now();
   events_.attempt_started(round);
   watched_.round_started(round);
-  const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
+  const int workers = workers_here(options_, round);
   const std::string text = round_text(round, workers, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
   apply(machine().round_started());

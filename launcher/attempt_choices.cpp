@@ -2,6 +2,7 @@
 #include "launcher/attempt_choices.h"
 
 #include "launcher/report/first_error.h"
+#include "launcher/stall/nccl_ras.h"
 
 namespace ddprun::launcher {
 
@@ -27,6 +28,15 @@ std::optional<std::string> own_store_host(const LaunchOptions& options,
 
 bool asks_nccl_ras(const LaunchOptions& options, const EnvironmentLookup& environment) {
   return options.stall_watch && environment("NCCL_RAS_ENABLE").value_or("") != "0";
+}
+
+bool gives_ras_address(const LaunchOptions& options, const EnvironmentLookup& environment,
+                       int gpus) {
+  return gpus > 0 && asks_nccl_ras(options, environment) && !environment(ras_address_variable);
+}
+
+int workers_here(const LaunchOptions& options, const rendezvous::RoundStart& round) {
+  return round.nproc > 0 ? round.nproc : options.nproc_per_node;
 }
 
 }  // namespace ddprun::launcher

@@ -26,4 +26,12 @@ std::optional<std::string> own_store_host(const LaunchOptions& options,
 // Whether NCCL's RAS service is to be asked about a stall, where workers have GPUs.
 bool asks_nccl_ras(const LaunchOptions& options, const EnvironmentLookup& environment);
 
+// Whether workers get an address of ours for it: not beside the user's own, and without a GPU
+// nobody would listen. `gpus`: of this machine, for these workers.
+bool gives_ras_address(const LaunchOptions& options, const EnvironmentLookup& environment,
+                       int gpus);
+
+// Of this node, in this round.
+int workers_here(const LaunchOptions& options, const rendezvous::RoundStart& round);
+
 }  // namespace ddprun::launcher

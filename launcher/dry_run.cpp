@@ -366,10 +366,7 @@ WorkerSpecInputs Plan::spec_inputs(const rendezvous::RoundStart& round) const {
   if (const auto host = own_store_host(options_, round)) {
     inputs.worker_store = WorkerStore{.host = *host, .port = 0};
   }
-  const bool has_ras_address = facts_.environment(ras_address_variable).has_value();
-  if (facts_.gpus > 0 && !has_ras_address && asks_nccl_ras(options_, facts_.environment)) {
-    inputs.ras_address = "...";
-  }
+  if (gives_ras_address(options_, facts_.environment, facts_.gpus)) inputs.ras_address = "...";
   return inputs;
 }
 

@@ -30,6 +30,12 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
       std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
 }
 
+std::string why_untold(const rendezvous::QueryAnswer& answer) {
+  if (answer.refused) return answer.refused->reason;
+  if (answer.moved) return "another node coordinates the job";
+  return "the coordinator does not answer: " + answer.why;
+}
+
 std::vector<NodeLines> lines_of(const std::vector<rendezvous::NodeTold>& nodes) {
   std::vector<NodeLines> all;
   for (const rendezvous::NodeTold& node : nodes) {
@@ -49,9 +55,7 @@ std::vector<NodeLines> lines_of(const rendezvous::QueryAnswer& answer) {
   if (auto nodes = answer.text ? parse_nodes(*answer.text) : std::nullopt) return *nodes;
   NodeLines others;
   others.host = "other hosts";
-  others.why = answer.refused ? answer.refused->reason
-               : answer.moved ? "another node coordinates the job"
-                              : "the coordinator does not answer: " + answer.why;
+  others.why = why_untold(answer);
   return {others};
 }
 
@@ -152,9 +156,7 @@ void JobView::take(const std::vector<rendezvous::NodeTold>& nodes, Clock::time_p
 void JobView::take(const rendezvous::QueryAnswer& answer, Clock::time_point asked_at) {
   const auto job = answer.text ? parse_snapshot(*answer.text, Writer::Peer) : std::nullopt;
   if (!job) {
-    problem_ = answer.refused ? answer.refused->reason
-               : answer.moved ? "another node coordinates the job"
-                              : "the coordinator does not answer: " + answer.why;
+    problem_ = why_untold(answer);
     return;
   }
   const auto now = Clock::now();

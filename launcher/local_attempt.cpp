@@ -94,7 +94,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   stopped_at_.reset();
   told_growth_ = stands_by_ = false;
   began_at_ = wall_now();
-  const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
+  const int workers = workers_here(options_, round);
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     if (!told_choices_) choose_ras_address();
@@ -185,14 +185,15 @@ void LocalAttempt::tell_who_went_on() const {
 }
 
 // One for all attempts. NCCL's own default is one port for all jobs of a machine, which the first
-// process takes, whoever's it is. Where there is no GPU nobody would listen.
+// process takes, whoever's it is.
 void LocalAttempt::choose_ras_address() {
   if (!asks_nccl_ras(options_, environment_variable)) return;
   if (const auto own = environment_variable(ras_address_variable)) {
     ras_address_ = *own;
     return;
   }
-  if (count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), "/dev") == 0) return;
+  const int gpus = count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), "/dev");
+  if (!gives_ras_address(options_, environment_variable, gpus)) return;
   ras_address_ = fmt::format("127.0.0.1:{}", free_port());
   sets_ras_address_ = true;
 }

@@ -15,7 +15,6 @@
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/rank_stacks.h"
-#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {

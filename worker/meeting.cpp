@@ -11,6 +11,7 @@
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/long_wait.h"
+#include "rendezvous/loopback_address.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"
@@ -177,16 +178,12 @@ class Meeting {
   std::string prefix_;
 };
 
-bool is_loopback(const std::string& address) {
-  return address == "::1" || address.rfind("127.", 0) == 0;
-}
-
 // Rank 0 reaches its own store through an address that leads nowhere from other hosts.
 std::string address_for_other_hosts(int rank, const std::vector<WorkerNote>& notes) {
   const WorkerNote& own = notes[static_cast<std::size_t>(rank)];
-  if (!is_loopback(own.address)) return "";
+  if (!rendezvous::is_loopback_address(own.address)) return "";
   for (const WorkerNote& other : notes) {
-    if (other.host != own.host && !is_loopback(other.address)) {
+    if (other.host != own.host && !rendezvous::is_loopback_address(other.address)) {
       return address_towards(other.address);
     }
   }

@@ -138,8 +138,8 @@ std::optional<InterfaceChoice> find_interface_choice(const std::string& option,
 InterfaceAddress choose_interface(const InterfaceChoice& choice,
                                   const std::vector<InterfaceAddress>& all) {
   std::string text = choice.text;
-  const bool excludes = choice.names_are_prefixes && text.front() == '^';
-  const bool exact = choice.names_are_prefixes && text.front() == '=';
+  const bool excludes = choice.names_are_prefixes && text.starts_with('^');
+  const bool exact = choice.names_are_prefixes && text.starts_with('=');
   if (excludes || exact) text.erase(0, 1);
   const bool prefix = choice.names_are_prefixes && !exact;
   const std::vector<std::string> words = words_of(text);

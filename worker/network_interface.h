@@ -1,6 +1,7 @@
 // Which of a host's addresses the other workers connect to.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct InterfaceAddress {
 };
 
 // Addresses of this host's interfaces that are up, IPv4 first; without those that are valid on one
-// link only.
+// link only. None where the kernel tells of none.
 std::vector<InterfaceAddress> interface_addresses();
 
 // The choice that somebody made, and where.
@@ -32,7 +33,7 @@ struct InterfaceChoice {
 std::optional<InterfaceChoice> find_interface_choice(const std::string& option,
                                                      const EnvironmentLookup& lookup);
 
-// Throws WorkerEnvError that lists `all` when none of them is meant.
+// Throws WorkerEnvError that lists `all` when none of them is meant, as by an empty text.
 InterfaceAddress choose_interface(const InterfaceChoice& choice,
                                   const std::vector<InterfaceAddress>& all);
 

@@ -17,6 +17,7 @@ class StoreClient;
 
 namespace ddprun::worker {
 
+// For one thread at a time.
 class ProgressNote {
  public:
   // At most once in this time; what a restart then does not know of is less than a second of work.

@@ -7,7 +7,7 @@
 //     memory->begin(); memory->add(state.data(), state.size()); memory->commit();
 //
 // It has two halves, of which the older is replaced: a worker that is killed while it writes leaves
-// the newer. All workers of a node share it; one of them writes.
+// the newer. All workers of a node share it; one of them writes, with one thread.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ class RestartMemory {
 
   std::size_t bytes_max() const;  // Of one content.
 
-  // What is there whole, the newest first; valid until something is written. It may come from a
-  // process that was killed at any moment, or be somebody else's: check it.
+  // What is there whole, the newest first; valid until a worker of this node writes something. It
+  // may come from a process that was killed at any moment, or be somebody else's: check it.
   std::vector<std::string_view> contents() const;
 
   // In pieces: begin(), add() and overwrite() as often as needed, commit(). False: it does not fit;

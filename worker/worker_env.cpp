@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 
 #include "rendezvous/spare_channel.h"
@@ -153,8 +152,8 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   env.run_id = reader.text("TORCHELASTIC_RUN_ID", env.run_id);
   env.error_file = reader.text("TORCHELASTIC_ERROR_FILE", "");
   // As an empty one is for ddprun: as if it were not set.
-  if (!reader.text("DDPRUN_ENCRYPT_GRADIENTS", "").empty()) {
-    env.encrypt_gradients = reader.number("DDPRUN_ENCRYPT_GRADIENTS", 0, 1).value_or(0) == 1;
+  if (!reader.text(encrypt_gradients_variable, "").empty()) {
+    env.encrypt_gradients = reader.number(encrypt_gradients_variable, 0, 1).value_or(0) == 1;
   }
 }
 
@@ -211,6 +210,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
   };
   if (term) variables.emplace_back("DDPRUN_TERM", text(*term));
   if (launched_at_s) variables.emplace_back("DDPRUN_LAUNCHED_AT", text(*launched_at_s));
+  if (encrypt_gradients) variables.emplace_back(encrypt_gradients_variable, "1");
   return variables;
 }
 
@@ -252,11 +252,6 @@ WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& loo
 }
 
 WorkerEnv read_worker_env(const EnvironmentLookup& lookup) { return read_worker_env({}, lookup); }
-
-std::optional<std::string> environment_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 WorkerEnv read_worker_env() { return read_worker_env(environment_variable); }
 

@@ -1,19 +1,22 @@
 // What a worker process knows about its place in the job: torchrun's environment contract.
 //
 // `ddprun` writes it (launcher/), a training process reads it (worker/, trainer/); both use this
-// file, so the two sides cannot drift apart. Standard library only: the launcher links it too.
-// Source of names and meanings: torchrun's documentation, "Environment Variables".
+// file, so the two sides cannot drift apart. No library but the standard one: the launcher links it
+// too. Source of names and meanings: torchrun's documentation, "Environment Variables".
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/environment.h"
+
 namespace ddprun::worker {
+
+constexpr const char* encrypt_gradients_variable = "DDPRUN_ENCRYPT_GRADIENTS";
 
 struct WorkerEnv {
   int rank = 0;                           // RANK: 0 .. world_size-1 over the whole job.
@@ -100,8 +103,8 @@ class WorkerEnvError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns a variable's value, or nothing when it is unset.
-using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+using rendezvous::environment_variable;
+using rendezvous::EnvironmentLookup;
 
 // Reads torchrun's variables; then, when RANK is unset, those of Open MPI (OMPI_COMM_WORLD_*), PMI
 // (PMI_RANK, PMI_SIZE) and Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID). With none of them it
@@ -114,6 +117,5 @@ WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& loo
 // The same from this process's environment.
 WorkerEnv read_worker_env();
 WorkerEnv read_worker_env(const InitMethod& method);
-std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace ddprun::worker

@@ -13,6 +13,7 @@
 
 #include "launcher/doctor/machine_findings.h"
 #include "rendezvous/counted.h"
+#include "rendezvous/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -46,7 +47,7 @@ std::string differences(const Members& members,
 
 // Names that mean on each machine that machine itself, and say nothing of another one.
 bool means_oneself(const std::string& name) {
-  return name == "localhost" || is_loopback_address(name);
+  return name == "localhost" || rendezvous::is_loopback_address(name);
 }
 
 class Comparison {
@@ -192,7 +193,7 @@ void Comparison::compare_places() {
               "name it once, with the workers of both: -H " + one.name + ":N");
         break;
       }
-      if (one.address != other.address || is_loopback_address(one.address)) continue;
+      if (one.address != other.address || rendezvous::is_loopback_address(one.address)) continue;
       findings_.push_back(
           {Level::Red,
            one.name + " -> " + other.name,
@@ -217,7 +218,8 @@ void Comparison::look_at_names() {
         if (name.name != other.name) continue;
         if (!name.problem.empty()) {
           lost[other.name].push_back(member.name);
-        } else if (std::any_of(name.addresses.begin(), name.addresses.end(), is_loopback_address)) {
+        } else if (std::any_of(name.addresses.begin(), name.addresses.end(),
+                               rendezvous::is_loopback_address)) {
           findings_.push_back(
               {Level::Red,
                member.name,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/counted.h"
+#include "rendezvous/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -117,7 +118,7 @@ void Examination::examine_own_name() {
   }
   const std::string value = own.name + " is " + joined(own.addresses);
   const bool leads_back =
-      std::all_of(own.addresses.begin(), own.addresses.end(), is_loopback_address);
+      std::all_of(own.addresses.begin(), own.addresses.end(), rendezvous::is_loopback_address);
   if (!leads_back) return green("own name", value);
   // Debian gives every machine 127.0.1.1, which hurts nobody who stays on it.
   if (place_.alone) return green("own name", value + ", which would matter with several hosts");
@@ -373,10 +374,6 @@ const NetworkInterface* interface_of(const MachineFacts& facts, const std::strin
     }
   }
   return nullptr;
-}
-
-bool is_loopback_address(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1" || address.rfind("::ffff:127.", 0) == 0;
 }
 
 std::string size_text(std::uint64_t bytes) {

@@ -22,8 +22,6 @@ Findings examine_machine(const MachineFacts& facts, const MachinePlace& place);
 // "eth0" of the address, or null.
 const NetworkInterface* interface_of(const MachineFacts& facts, const std::string& address);
 
-bool is_loopback_address(const std::string& address);
-
 std::string size_text(std::uint64_t bytes);  // "64 MiB"
 
 }  // namespace ddprun::launcher

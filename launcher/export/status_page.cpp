@@ -11,7 +11,6 @@
 #include "plot/axis.h"
 #include "plot/report_page.h"
 #include "plot/svg_text.h"
-#include "plot/time_charts.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,6 +5,8 @@
 #include <array>
 #include <sstream>
 
+#include "rendezvous/loopback_address.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -20,10 +22,6 @@ Connection connection_of(const HostFacts& host) {
   return {parts[0], parts[2]};
 }
 
-bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1" || address.rfind("::ffff:127.", 0) == 0;
-}
-
 // Valid on one link, and with a number of an interface that differs from host to host.
 bool is_of_one_link(const std::string& address) {
   return address.find('%') != std::string::npos || address.rfind("fe80:", 0) == 0;
@@ -35,8 +33,8 @@ EndpointChoice endpoint_here(const std::vector<HostFacts>& hosts,
   for (const HostFacts& host : hosts) {
     if (host.is_here) continue;
     const std::string client = connection_of(host).client;
-    const bool is_ours =
-        is_loopback(client) || std::count(own_addresses.begin(), own_addresses.end(), client) > 0;
+    const bool is_ours = rendezvous::is_loopback_address(client) ||
+                         std::count(own_addresses.begin(), own_addresses.end(), client) > 0;
     if (client.empty() || !is_ours || is_of_one_link(client)) {
       return {{},
               {},
@@ -44,7 +42,7 @@ EndpointChoice endpoint_here(const std::vector<HostFacts>& hosts,
                   "reaches us (SSH_CONNECTION there: \"" + host.ssh_connection +
                   "\"): give --master-addr"};
     }
-    if (seen.empty() || is_loopback(seen)) seen = client;
+    if (seen.empty() || rendezvous::is_loopback_address(seen)) seen = client;
   }
   if (seen.empty()) return {"127.0.0.1", "all nodes are on this machine", {}};
   return {seen, "the other hosts see this machine there", {}};
@@ -65,9 +63,9 @@ EndpointChoice choose_endpoint(const std::vector<HostFacts>& hosts,
   }
   // Through a tunnel every host looks like that; then only all of them together are one machine.
   const bool all_loopback = std::all_of(hosts.begin(), hosts.end(), [](const HostFacts& host) {
-    return host.is_here || is_loopback(connection_of(host).server);
+    return host.is_here || rendezvous::is_loopback_address(connection_of(host).server);
   });
-  if (is_loopback(server) && !all_loopback) {
+  if (rendezvous::is_loopback_address(server) && !all_loopback) {
     return {first.name, "the name of the first host, which ssh reaches through a tunnel", {}};
   }
   return {server, "ssh reached " + first.name + " there", {}};

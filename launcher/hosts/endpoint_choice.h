@@ -1,5 +1,5 @@
-// Under which address the nodes of a job over ssh meet at the first host, when nobody has said. A
-// core: no sockets, threads or clock.
+// Under which address the nodes of a job over ssh meet at the first host, when nobody has said.
+// A core: no sockets, threads or clock.
 //
 // A name of -H may be one of ~/.ssh/config alone, which no other node can resolve. So what counts
 // is what ssh has proved: the address at which a connection to that host arrived, or, when node 0

@@ -71,9 +71,4 @@ std::vector<WorkerCpus> worker_places(NumaBinding binding, int workers) {
   return place_workers(topology, binding, workers);
 }
 
-std::optional<std::string> environment_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 }  // namespace ddprun::launcher

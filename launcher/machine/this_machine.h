@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/machine/cpu_binding.h"
+#include "rendezvous/environment.h"
 
 namespace ddprun::launcher {
 
@@ -22,6 +22,7 @@ struct OpenFiles {
 OpenFiles open_files();
 // The CPUs of each of this machine's workers.
 std::vector<WorkerCpus> worker_places(NumaBinding binding, int workers);
-std::optional<std::string> environment_variable(const std::string& name);
+// Of this process: by its name, its value.
+using rendezvous::environment_variable;
 
 }  // namespace ddprun::launcher

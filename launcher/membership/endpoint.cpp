@@ -9,6 +9,7 @@
 #include <array>
 
 #include "launcher/options/endpoint_options.h"
+#include "rendezvous/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,12 +29,6 @@ std::vector<unsigned char> address_bytes(const std::string& address) {
   return {};
 }
 
-bool is_loopback(const std::string& address) {
-  const std::vector<unsigned char> bytes = address_bytes(address);
-  if (bytes.size() == 4) return bytes[0] == 127;
-  return bytes.size() == 16 && bytes == address_bytes("::1");
-}
-
 bool is_all(const std::vector<unsigned char>& bytes) {
   return !bytes.empty() &&
          std::all_of(bytes.begin(), bytes.end(), [](unsigned char byte) { return byte == 0; });
@@ -43,13 +38,14 @@ bool is_all(const std::vector<unsigned char>& bytes) {
 std::string listening_address(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost") return loopback;
   // No other node comes to a loopback address, so that no secret is asked for: then nobody may.
-  if (is_loopback(host)) return host;
+  if (rendezvous::is_loopback_address(host)) return host;
   if (is_unspecified(host)) return "";
   if (!address_bytes(host).empty()) return facts.is_local(host) ? host : "";
   // A name: hosts files often map a machine's own name to loopback, where no other node gets in.
   std::vector<std::string> usable;
   for (const std::string& address : facts.addresses) {
-    if (!is_loopback(address) && facts.is_local(address)) usable.push_back(address);
+    if (!rendezvous::is_loopback_address(address) && facts.is_local(address))
+      usable.push_back(address);
   }
   return usable.size() == 1 ? usable.front() : "";
 }
@@ -59,7 +55,8 @@ std::string listening_address(const std::string& host, const EndpointFacts& fact
 std::string usual_address(const EndpointFacts& facts) {
   std::string found;
   for (const std::string& address : facts.own_addresses) {
-    if (is_loopback(address) || address.find('%') != address.npos) continue;  // Of one link alone.
+    if (rendezvous::is_loopback_address(address) || address.find('%') != address.npos)
+      continue;  // Of one link alone.
     if (address_bytes(address).size() == 4) return address;
     if (found.empty()) found = address;
   }
@@ -97,7 +94,7 @@ std::string store_host(const LaunchOptions& options, bool came_by_endpoint, cons
 
 bool another_host_may_join(const LaunchOptions& options) {
   const std::string& host = options.endpoint_host;
-  return options.nnodes_max > 1 && host != "localhost" && !is_loopback(host);
+  return options.nnodes_max > 1 && host != "localhost" && !rendezvous::is_loopback_address(host);
 }
 
 bool needs_secret(const LaunchOptions& options) {
@@ -133,7 +130,7 @@ std::chrono::milliseconds word_limit(const LaunchOptions& options) {
 EndpointPlan plan_standby(const LaunchOptions& options) {
   EndpointPlan plan;
   const std::string& host = options.endpoint_host;
-  if (host == "localhost" || is_loopback(host)) {
+  if (host == "localhost" || rendezvous::is_loopback_address(host)) {
     plan.bind_address = host == "localhost" ? loopback : host;
   } else if (!address_bytes(options.local_addr).empty()) {
     plan.bind_address = options.local_addr;

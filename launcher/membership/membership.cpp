@@ -399,8 +399,8 @@ bool Membership::may_rejoin() const {
 
 void Membership::rejoin() {
   // Not from inside one of the callbacks of the client that goes.
-  asio::post(io_, [this] {
-    if (!left_) join_again();
+  asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
+    if (weak.lock() && !left_) join_again();
   });
 }
 
@@ -656,11 +656,12 @@ void Membership::announce() {
 // tell it that the job has gone on. Who ends calls nobody: where all launchers are told to end and
 // are started again, the new one would give way to a job that refuses it.
 asio::awaitable<void> Membership::tell_first_endpoint() {
+  const std::weak_ptr alive(alive_);
   asio::steady_timer timer(io_);
   const int term = term_;
-  while (!left_ && leads() && term_ == term && !search_.round().ends()) {
+  while (alive.lock() && !left_ && leads() && term_ == term && !search_.round().ends()) {
     const rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
-    if (left_ || !leads() || search_.round().ends()) co_return;
+    if (!alive.lock() || left_ || !leads() || search_.round().ends()) co_return;
     for (const std::string& address : resolved.addresses) {
       tell({.node_id = {}, .host = {}, .address = address, .port = options_.endpoint_port});
     }

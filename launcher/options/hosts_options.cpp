@@ -15,11 +15,13 @@
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
+#include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kHostfileBytesMax = 16 << 20;
+static_assert(workers_of_host_max == rendezvous::workers_per_node_limit);
 
 std::string read_hostfile(const GivenOption& given) {
   std::ifstream file(given.value, std::ios::binary);

@@ -17,6 +17,7 @@
 #include "launcher/output/color.h"
 #include "launcher/output/log_rotation.h"
 #include "rendezvous/arbiter/etcd_servers.h"
+#include "rendezvous/environment.h"
 
 namespace ddprun::launcher {
 
@@ -176,7 +177,7 @@ class UsageExit : public std::runtime_error {
   int status_;
 };
 
-using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+using rendezvous::EnvironmentLookup;
 
 // `arguments` without argv[0]. `launcher_path` is ddprun's own path: a program that is neither a
 // path nor on PATH is looked up beside it. `called` is the name it was started under: as

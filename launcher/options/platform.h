@@ -1,5 +1,5 @@
-// What the platform that started this process says of a job: nodes, node rank, where node 0 is. A
-// core: no sockets, threads or clock.
+// What the platform that started this process says of a job: nodes, node rank, where node 0 is.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <functional>

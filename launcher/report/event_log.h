@@ -17,7 +17,7 @@
 #include "launcher/options/launch_options.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/processes/exit_status.h"
-#include "launcher/report/failure_report.h"
+#include "launcher/workers/worker_end.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {

@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/machine/this_machine.h"
 #include "rendezvous/host_name.h"
 
 namespace ddprun::launcher {

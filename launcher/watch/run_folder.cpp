@@ -47,9 +47,8 @@ bool may_be_of_this_machine(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> run_folder_places(
-    const std::function<std::optional<std::string>(const std::string& name)>& environment,
-    unsigned user) {
+std::vector<std::string> run_folder_places(const rendezvous::EnvironmentLookup& environment,
+                                           unsigned user) {
   const std::string chosen = environment("DDPRUN_RUN_DIR").value_or("");
   if (!chosen.empty()) return {chosen};
   std::vector<std::string> places;

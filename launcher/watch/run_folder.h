@@ -15,19 +15,17 @@
 // Only folders of this user's own with the mode 0700 count: anybody may make a name in /tmp.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "rendezvous/environment.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
 // The places, in order. Pure.
-std::vector<std::string> run_folder_places(
-    const std::function<std::optional<std::string>(const std::string& name)>& environment,
-    unsigned user);
+std::vector<std::string> run_folder_places(const rendezvous::EnvironmentLookup& environment,
+                                           unsigned user);
 
 // Opens the folder, if it is this user's alone; made first if `make`. Nothing: it is not there, or
 // not to be trusted, and `why` says so; errno is that of the call that failed, if one did.

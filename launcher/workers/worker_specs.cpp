@@ -66,6 +66,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   env.launched_at_s = inputs.launched_at_s;
   env.restart_count = round.attempt;
   env.max_restarts = round.max_restarts;
+  env.encrypt_gradients = options.encrypt_gradients;
   env.run_id = options.run_id;
   if (!inputs.attempt_dir.empty()) {
     env.error_file = fmt::format("{}/{}/error.json", inputs.attempt_dir, local_rank);
@@ -192,14 +193,15 @@ void add_own_variables(const WorkerSpecInputs& inputs, WorkerSpec& spec) {
   give(inputs, spec, rdzv::restart_memory_variable,
        number_of(inputs.memory_fd, rdzv::restart_memory_fd));
   give(inputs, spec, rdzv::progress_page_variable, page_of(inputs, spec.local_rank));
-  std::optional<std::string> channel, word_limit, sealed;
+  std::optional<std::string> channel, word_limit;
   if (inputs.may_park) channel = std::to_string(rdzv::spare_fd);
   if (inputs.may_park) word_limit = std::to_string(inputs.word_limit.count());
-  if (inputs.options.encrypt_gradients) sealed = "1";
   give(inputs, spec, rdzv::rank_variable, channel);
   give(inputs, spec, rdzv::word_limit_variable, word_limit);
   give(inputs, spec, rdzv::spare_variable, std::nullopt);
-  give(inputs, spec, "DDPRUN_ENCRYPT_GRADIENTS", sealed);
+  if (!inputs.options.encrypt_gradients) {
+    give(inputs, spec, worker::encrypt_gradients_variable, std::nullopt);
+  }
 }
 
 // "worker 3", "workers 0-3": neighbours with the same place are told of together.

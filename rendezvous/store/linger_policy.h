@@ -1,4 +1,5 @@
-// Whether the store looks for its next request or falls asleep until that comes. Core: no clock.
+// Whether the store looks for its next request or falls asleep until that comes.
+// A core: no clock.
 //
 // After a request the next one is often only microseconds away. To look for it, and to yield the
 // processor between two looks, is then cheaper for both sides than to fall asleep and be woken. But

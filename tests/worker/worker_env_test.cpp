@@ -84,6 +84,7 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
   written.max_restarts = 7;
   written.run_id = "job 7";
   written.error_file = "/tmp/error.json";
+  written.encrypt_gradients = true;
   const auto list = written.to_variables();
 
   const WorkerEnv env = read(Variables(list.begin(), list.end()));
@@ -93,6 +94,7 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
   CHECK(env.launched_at_s == 86'400);
   CHECK(env.launched);
   CHECK(env.use_agent_store);
+  CHECK(env.encrypt_gradients);
   CHECK_FALSE(read({}).term);  // Torchrun says none.
 }
 

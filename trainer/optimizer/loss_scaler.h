@@ -1,6 +1,6 @@
 // Dynamic loss scaling for float16: by how much the loss is multiplied before backward, so that
 // small gradients do not vanish in a format that ends at 6e-8, and whether a step may be taken.
-// Core: one answer per step in, the decision with its reason out.
+// One answer per step in, the decision with its reason out.
 //
 // The rule and its defaults are those of torch.amp.GradScaler, in the same float32 arithmetic, so
 // that both pass through the same states. A core: no sockets, threads or clock.

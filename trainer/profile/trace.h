@@ -1,5 +1,5 @@
 // Spans of time as a trace that chrome://tracing and Perfetto open.
-// Core: spans in, text out. The format: "Trace Event Format", JSON object form, complete events
+// Spans in, text out. The format: "Trace Event Format", JSON object form, complete events
 // ("ph":"X") and metadata ("ph":"M"),
 // docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 // A core: no sockets, threads or clock.

@@ -1,4 +1,4 @@
-// How much memory this process holds. Core: the text of /proc/self/status in.
+// How much memory this process holds, by /proc/self/status.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The bytes of a TensorBoard event file. Core: values in, bytes out.
+// The bytes of a TensorBoard event file. A core: values in, bytes out.
 //
 // A file is a sequence of TFRecords (tensorflow/core/lib/io/record_writer.h):
 //   uint64 length | uint32 masked CRC-32C of the length | payload | uint32 masked CRC-32C of it

@@ -10,7 +10,6 @@
 
 #include "rendezvous/counted.h"
 #include "worker/cpu/layout.h"
-#include "worker/cpu/reduce.h"
 #include "worker/meeting.h"
 #include "worker/own_attempt.h"
 #include "worker/peers/mesh.h"

@@ -101,6 +101,10 @@ std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {
   const std::uint32_t number = next_allocation_++;
   Page& own = page(rank_);
   own.allocation.fd = -1;
+  for (int peer : peers_) {
+    std::erase_if(allocations_[index(peer)],
+                  [&](const auto& entry) { return page(peer).released[entry.first].load() != 0; });
+  }
   if (number >= allocations_max) return number;
   try {
     SharedSegment segment = SharedSegment::create(bytes);
@@ -110,10 +114,6 @@ std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {
     std::memcpy(own.allocation.token, address.token.data(), sizeof(own.allocation.token));
     allocations_[index(rank_)].emplace(number, std::move(segment));
   } catch (const std::exception&) {  // Ordinary memory serves as well, only slower.
-  }
-  for (int peer : peers_) {
-    std::erase_if(allocations_[index(peer)],
-                  [&](const auto& entry) { return page(peer).released[entry.first].load() != 0; });
   }
   return number;
 }

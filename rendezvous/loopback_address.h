@@ -1,0 +1,27 @@
+// Whether an address leads no further than this machine. By its bytes and not by its text: a name
+// may begin with "127.", and lead anywhere.
+#pragma once
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace ddprun::rendezvous {
+
+// "127.0.0.1" and its net, "::1", "::ffff:127.0.0.1" (how a socket for both families shows the
+// first). A name is none, "localhost" neither.
+inline bool is_loopback_address(const std::string& address) {
+  std::array<unsigned char, 16> bytes{};
+  if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) return bytes[0] == 127;
+  if (inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return false;
+  const std::array<unsigned char, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  bool is_mapped = true;
+  for (std::size_t i = 0; i < mapped.size(); ++i) is_mapped = is_mapped && bytes[i] == mapped[i];
+  if (is_mapped) return bytes[12] == 127;
+  const std::array<unsigned char, 16> own{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return bytes == own;
+}
+
+}  // namespace ddprun::rendezvous
