@@ -280,6 +280,7 @@ void seat_fields(Visitor& visit, auto& seat) {
   visit.text("host", seat.host, name_bytes_max);
   visit.text("address", seat.address, name_bytes_max);
   visit.number("port", seat.port, 0, 65'535);
+  if (visit.has("founder")) visit.flag("founder", seat.founder);
 }
 
 template <class Visitor>

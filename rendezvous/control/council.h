@@ -20,6 +20,7 @@ struct Seat {
   std::string host;     // For messages only.
   std::string address;  // With `port`: where this agent answers asks, and may take over.
   int port = 0;
+  bool founder = true;  // Of the first attempt; or not known, and then its loss is the job's.
 
   friend bool operator==(const Seat&, const Seat&) = default;
 };

@@ -726,7 +726,9 @@ void Job::try_close(TimePoint now) {
 void Job::start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                       TimePoint now) {
   phase_ = Phase::Running;
-  const bool is_first = attempt() < 0;
+  if (attempt() < 0) {
+    for (const Place& place : decision.members) nodes_.make_founder(nodes_[present[place.node]]);
+  }
   mandate_.round_closed(council_of(decision, present), static_cast<int>(decision.members.size()));
   started_ = now;
   newcomers_.runs(now);
@@ -752,7 +754,6 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     node.group_rank = place.group_rank;
     node.taken_in = true;
     if (!node.member_since) node.member_since = now;
-    if (is_first) nodes_.make_founder(node);
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt(),
                                      .term = round().term,
@@ -781,10 +782,15 @@ Council Job::council_of(const RoundDecision& decision,
                         const std::vector<std::size_t>& present) const {
   Council council;
   for (const Place& place : decision.members) {
-    const Hello& hello = nodes_[present[place.node]].hello;
+    const Node& node = nodes_[present[place.node]];
+    const Hello& hello = node.hello;
     if (hello.standby_port == 0 || council.size() == council_max) continue;
-    council.push_back(
-        {hello.node_id, place.group_rank, hello.host, hello.address, hello.standby_port});
+    council.push_back({.node_id = hello.node_id,
+                       .group_rank = place.group_rank,
+                       .host = hello.host,
+                       .address = hello.address,
+                       .port = hello.standby_port,
+                       .founder = node.founder});
   }
   return council;
 }

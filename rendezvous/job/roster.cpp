@@ -29,17 +29,19 @@ void Roster::inherit(const Succession& last, Milliseconds timeout, TimePoint now
   for (int group_rank = 0; group_rank < last.nodes; ++group_rank) {
     Hello hello;
     hello.host = "of the last round";  // Beyond the council nothing is known of it.
+    bool founder = true;               // Until it says otherwise: its loss is the job's.
     for (const Seat& seat : last.council) {
       if (seat.group_rank != group_rank) continue;
       hello.node_id = seat.node_id;
       hello.host = seat.host;
+      founder = seat.founder;
     }
     const PeerId nobody = std::numeric_limits<PeerId>::max() - static_cast<PeerId>(group_rank);
     Node& node = nodes_.emplace_back(Node{nobody, hello, Liveness(timeout, now)});
     node.part = Part::Running;
     node.group_rank = group_rank;
     node.started = node.taken_in = node.absent = true;
-    node.founder = true;  // Until it says otherwise: its loss is the job's.
+    node.founder = founder;
   }
 }
 

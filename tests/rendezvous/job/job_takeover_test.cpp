@@ -58,6 +58,17 @@ TEST_CASE("16.1: members know who may take over before they start workers", "[re
   REQUIRE(succession.front().council.size() == 3);
   CHECK(succession.front().council[2] == Seat{"node3", 2, "host3", "10.0.0.3", 40'003});
   CHECK(s.got_one<RoundStart>(2).founder);
+
+  JobLimits wider = with_successors(4);
+  wider.round.nodes_min = 3;
+  Scenario grown(wider);
+  for (const PeerId peer : {1, 2, 3}) grown.join(peer);
+  grown.join(4);
+  for (const PeerId peer : {1, 2, 3}) grown.reap(peer);
+  const Council council = grown.got<Succession>(2).back().council;
+  REQUIRE(council.size() == 4);
+  CHECK(council[0].founder);
+  CHECK_FALSE(council[3].founder);
 }
 
 TEST_CASE("16.1: a coordinator that loses sight of most nodes at once ends", "[rendezvous][job]") {
@@ -279,6 +290,16 @@ TEST_CASE("16.1: one of another term's round of the same number is sent away",
   s.rejoin(4, 3);
   s.reap(2);
   CHECK(s.got<Succession>(4).back().round.term == 3);
+}
+
+TEST_CASE("16.1: a coordinator that came later takes no restart with it", "[rendezvous][job]") {
+  for (const bool founder : {true, false}) {
+    Inherited inherited = of_three(/*restarts_used=*/3);  // Of three.
+    inherited.succession.council[0].founder = founder;
+    Scenario s = taken_over(inherited);
+    s.come_back(2, 1, 4);
+    CHECK(s.got_one<Stop>(2).final_verdict == founder);
+  }
 }
 
 TEST_CASE("16.1: one of another round joins anew, and its attempt's number is used up",
