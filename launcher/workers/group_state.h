@@ -34,6 +34,9 @@ namespace ddprun::launcher {
 struct WorkerGroupLimits {
   // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
   std::chrono::milliseconds kill_wait{5'000};
+  // The same of parked ones between two attempts, where nothing else is done meanwhile: far below
+  // any heartbeat time-out.
+  std::chrono::milliseconds kept_kill_wait{200};
   // One that does not hang, but has so much memory, or so slow a driver, that the kernel takes long
   // to take it apart: for as long as this, within what the coordinator waits for a node.
   std::chrono::milliseconds freed_wait{45'000};

@@ -27,7 +27,7 @@ KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMark
   try {
     if (process->channel && process->give_rank(output_, worker, marks)) return process;
   } catch (const std::system_error& error) {
-    end(process, guard, others);
+    end({process}, guard, others);
     throw start_error(worker.local_rank, error);
   }
   if (process->channel) {
@@ -36,7 +36,7 @@ KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMark
         "its place",
         worker.local_rank, process->child.pid(), std::strerror(errno));
   }
-  end(process, guard, others);
+  end({process}, guard, others);
   return nullptr;
 }
 
@@ -45,9 +45,10 @@ std::vector<KeptWorkers::Process> KeptWorkers::take_ended(ChildGuard& guard) {
   for (const Process& process : std::vector(processes_)) {
     if (process->hear() && process->may_go_on()) continue;
     processes_.erase(std::find(processes_.begin(), processes_.end(), process));
-    end(process, guard, {});
-    if (process->status) ended.push_back(process);
+    ended.push_back(process);
   }
+  end(ended, guard, {});
+  std::erase_if(ended, [](const Process& process) { return !process->status; });
   return ended;
 }
 
@@ -63,23 +64,35 @@ bool KeptWorkers::take_ended(const Process& process, ChildGuard& guard) {
 }
 
 void KeptWorkers::end_all(ChildGuard& guard, const std::set<int>& others) {
-  while (!processes_.empty()) {
-    const Process process = processes_.back();
-    processes_.pop_back();
-    end(process, guard, others);
-  }
+  end(release(), guard, others);
 }
 
-// Waits, without the event loop: the place is needed now.
-void KeptWorkers::end(const Process& process, ChildGuard& guard, const std::set<int>& others) {
+// A moment, since most go at once, and what they held is free for who takes their place then. No
+// longer: one with much memory may take many seconds, in which this node would be silent to others,
+// and be lost.
+void KeptWorkers::end(const std::vector<Process>& processes, ChildGuard& guard,
+                      const std::set<int>& others) {
   std::set<int> stay = sessions();
   stay.insert(others.begin(), others.end());
-  members_.kill({process->child.pid()}, stay);
-  process->child.send_to_group(SIGKILL);
+  for (const Process& process : processes) {
+    members_.kill({process->child.pid()}, stay);
+    process->child.send_to_group(SIGKILL);
+  }
+  const auto all_gone = [&] {
+    return std::count_if(processes.begin(), processes.end(),
+                         [](const Process& process) { return !process->take_status(); }) == 0;
+  };
   const auto limit = std::chrono::steady_clock::now() + kill_wait_;
-  while (!process->take_status() && std::chrono::steady_clock::now() < limit) ::usleep(500);
-  process->close();
-  if (process->child.reaped()) guard.remove_session(process->child.pid());
+  while (!all_gone() && std::chrono::steady_clock::now() < limit) ::usleep(500);
+  for (const Process& process : processes) {
+    if (process->child.reaped()) {
+      process->close();
+      guard.remove_session(process->child.pid());
+    } else {
+      process->foresee_status();
+      ending_.add(process);
+    }
+  }
 }
 
 bool KeptWorkers::has(int place) const {

@@ -15,6 +15,7 @@
 
 #include "launcher/processes/child_guard.h"
 #include "launcher/processes/worker_members.h"
+#include "launcher/workers/ending_workers.h"
 #include "launcher/workers/worker_process.h"
 
 namespace ddprun::launcher {
@@ -23,9 +24,11 @@ class KeptWorkers {
  public:
   using Process = std::shared_ptr<WorkerProcess>;
 
-  // `kill_wait`: nobody waits longer than that for one that was killed.
-  KeptWorkers(OutputForwarder& output, WorkerMembers& members, std::chrono::milliseconds kill_wait)
-      : output_(output), members_(members), kill_wait_(kill_wait) {}
+  // `ending`: gets those that are killed here and take longer to go. `kill_wait`: how long they are
+  // waited for first, all that are ended together; the event loop stands still meanwhile.
+  KeptWorkers(OutputForwarder& output, WorkerMembers& members, EndingWorkers& ending,
+              std::chrono::milliseconds kill_wait)
+      : output_(output), members_(members), ending_(ending), kill_wait_(kill_wait) {}
 
   void keep(Process process) { processes_.push_back(std::move(process)); }
 
@@ -54,10 +57,11 @@ class KeptWorkers {
   std::set<int> sessions() const;
 
  private:
-  void end(const Process& process, ChildGuard& guard, const std::set<int>& others);
+  void end(const std::vector<Process>& processes, ChildGuard& guard, const std::set<int>& others);
 
   OutputForwarder& output_;
   WorkerMembers& members_;
+  EndingWorkers& ending_;
   std::chrono::milliseconds kill_wait_;
   std::vector<Process> processes_;
 };

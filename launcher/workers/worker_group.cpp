@@ -62,7 +62,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         deadline_timer(io),
         order_timer(io),
         workers(state),
-        kept_workers(forwarder, members, group_limits.kill_wait),
+        kept_workers(forwarder, members, ending_workers, group_limits.kept_kill_wait),
         ending_workers(forwarder) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
@@ -168,6 +168,7 @@ void WorkerGroup::Impl::make_guard(int count) {
     members.know(*guard);
     if (make_spares) spares = make_spares();
   }
+  keep_guard();  // Between two attempts nobody hears of its end.
   guard->set_left_behind(left_behind);
 }
 
@@ -305,7 +306,7 @@ void WorkerGroup::Impl::report_kept(const std::shared_ptr<WorkerProcess>& worker
   spdlog::warn("rank {} (pid {}) ended while it was parked; its place is filled anew",
                worker->spec.rank, worker->child.pid());
   report(*worker, *worker->status, Clock::now(), "it was parked");
-  output.drain(*worker->stream);
+  if (worker->child.reaped()) output.drain(*worker->stream);  // Else when it can be.
 }
 
 // Those that have ended, or hang up, in this very moment: nobody else looks before they are needed.

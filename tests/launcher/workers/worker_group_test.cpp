@@ -534,6 +534,20 @@ TEST_CASE("14.8: a guard that somebody killed is reaped and replaced", "[group]"
   job.group->stop(SIGTERM, 5s);
   REQUIRE(job.run_until_reaped());
   CHECK(read_own_children().size() == 1);
+
+  // Between two attempts nobody hears of it.
+  const int idle = guards().front(), pidfd = open_pidfd(idle);
+  ::kill(idle, SIGKILL);
+  REQUIRE(ends_within(pidfd, 20'000));
+  ::close(pidfd);
+  job.reaped = false;
+  job.group->start({shell(0, "echo again; exec sleep 1000")});
+  CHECK(job.run_until([&] {
+    const std::vector<int> now = guards();
+    return now.size() == 1 && now.front() != idle;
+  }));
+  job.group->stop(SIGTERM, 5s);
+  REQUIRE(job.run_until_reaped());
 }
 
 TEST_CASE("stop reaches grandchildren that detached while their worker lives", "[group]") {
@@ -801,6 +815,35 @@ TEST_CASE("16.3: who hangs up is asked like others, and who dies parked is told 
     REQUIRE(job.run_until_reaped());
     CHECK(job.exits.back().exit_code == 3);
   }
+}
+
+TEST_CASE("16.3: a parked process that takes long to die holds up nobody", "[group]") {
+  Job job;
+  const auto spec = parker(0, park_at_once + "; sleep 300");
+  job.group->start({spec});
+  REQUIRE(job.wait_for("ready"));
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+  REQUIRE(job.run_until_reaped());
+  const int pid = job.group->pids().at(0);
+  Debugger debugger(pid);
+  if (!debugger.holds()) DDPRUN_SKIP("ptrace is not permitted");
+  const int pidfd = open_pidfd(pid);
+  ::kill(pid, SIGKILL);
+  REQUIRE(ends_within(pidfd, 20'000));
+  ::close(pidfd);
+
+  const auto begun = std::chrono::steady_clock::now();
+  job.group->look_at_kept();
+  CHECK(std::chrono::steady_clock::now() - begun < ddprun::testing::patience(2s));
+  REQUIRE(job.exits.size() == 1);
+  CHECK(job.exits[0].signal == SIGKILL);
+  CHECK(job.group->kept() == 0);
+  job.reaped = false;
+  job.group->start({shell(0, "exit 3")});
+  REQUIRE(job.run_until([&] { return job.exits.size() == 2; }));
+  CHECK(job.exits[1].exit_code == 3);
+  debugger.release();
+  REQUIRE(job.run_until_reaped());
 }
 
 TEST_CASE("16.3: one that does not park in time is asked then, and said to be late", "[group]") {
