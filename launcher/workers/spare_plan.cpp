@@ -69,6 +69,7 @@ void SparePlan::ready(int place, TimePoint now) {
   if (spare.state != State::Warming) return;
   spare.state = State::Ready;
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - spare.since);
+  spare.since = now;
   slowest_ = std::max(slowest_.value_or(took), took);
 }
 
@@ -96,6 +97,8 @@ std::optional<int> SparePlan::overdue(TimePoint now) const {
 SparePlan::End SparePlan::ended(int place, bool succeeded, TimePoint now) {
   Spare& spare = at(place);
   const bool asked = spare.state == State::Ready;
+  // Whoever has stood ready for long did not die of itself, as one does that always dies.
+  if (asked && now - spare.since >= limits_.forget) spare.deaths = 0;
   ++spare.deaths;
   if (succeeded && !asked) {
     // Its program has done its work without a rank, and would do so again.

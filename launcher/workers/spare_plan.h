@@ -9,6 +9,7 @@
 //   Absent --------> Warming ----------------> Ready --take()--> (a worker; Absent)
 //     ^                 |                        |
 //     +---- pause ------+-------- ended() -------+----> GivenUp, after the third in a row
+//                                                       (none of which was ready for long)
 //
 // One that neither gets ready nor ends is overdue() in the end: it is killed, and counts as ended.
 // A node that runs with fewer workers until it is ready would else never have all of them again.
@@ -37,8 +38,9 @@ struct SpareLimits {
   // something, and then all of a node warm up at low priority.
   int ready_by_times = 10;
   std::chrono::milliseconds ready_by_least{60'000};
-  std::chrono::milliseconds pause{1'000};  // After a spare's death; doubled for the second.
-  int deaths_max = 3;                      // In a row, for one place.
+  std::chrono::milliseconds pause{1'000};     // After a spare's death; doubled for the second.
+  int deaths_max = 3;                         // In a row, for one place ...
+  std::chrono::milliseconds forget{300'000};  // ... which one that was ready for so long ends.
 };
 
 class SparePlan {
@@ -87,7 +89,7 @@ class SparePlan {
     State state = State::Absent;
     int deaths = 0;  // In a row.
     TimePoint not_before{};
-    TimePoint since{};  // Warming.
+    TimePoint since{};  // Warming, or Ready.
   };
   Spare& at(int place) { return spares_.at(static_cast<std::size_t>(place)); }
   const Spare& at(int place) const { return spares_.at(static_cast<std::size_t>(place)); }

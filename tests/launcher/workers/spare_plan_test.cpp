@@ -135,6 +135,20 @@ TEST_CASE("spares that die are replaced after a pause, and given up after the th
   }
 }
 
+TEST_CASE("a spare that has stood ready for long makes up for those that died before",
+          "[launcher][spares]") {
+  SparePlan plan = settled(1);
+  TimePoint now = start;
+  for (int death = 0; death < 10; ++death) {
+    plan.started(0, now);
+    plan.ready(0, now + 1s);
+    now += 301s;
+    CHECK_FALSE(plan.ended(0, false, now).given_up);
+    now += 2s;
+    REQUIRE(plan.next(now) == 0);
+  }
+}
+
 TEST_CASE("a spare that was of use makes up for those that died before", "[launcher][spares]") {
   SparePlan plan = settled(1);
   TimePoint now = start;
