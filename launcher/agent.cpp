@@ -20,6 +20,7 @@
 
 #include "launcher/agent_signals.h"
 #include "launcher/agent_state.h"
+#include "launcher/attempt_choices.h"
 #include "launcher/job_export.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership/membership.h"

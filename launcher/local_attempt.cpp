@@ -98,8 +98,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     if (!told_choices_) choose_ras_address();
-    attempt_dir_ = directory_.make_attempt(round.attempt, workers,
-                                           [this](const std::string& folder) { guard(folder); });
+    attempt_dir_ = make_folder(round.attempt, workers);
     guard(directory_.temporary_path());
     WorkerSpecInputs inputs = spec_inputs();
     inputs.worker_store = worker_store();
@@ -138,6 +137,21 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+// Before the first attempt a folder that cannot be made is wrong usage. Later on a disk may be
+// full, or away, and that is no reason for a job to end, least of all one of many nodes.
+std::string LocalAttempt::make_folder(int attempt, int workers) {
+  const bool is_first = !std::exchange(had_folder_, true);
+  try {
+    return directory_.make_attempt(attempt, workers,
+                                   [this](const std::string& folder) { guard(folder); });
+  } catch (const std::exception& error) {
+    if (is_first) throw;
+    spdlog::warn("{}: workers of attempt {} have no log and error files on this node", error.what(),
+                 attempt);
+    return "";
+  }
 }
 
 WorkerSpecInputs LocalAttempt::spec_inputs() {
@@ -217,16 +231,22 @@ SpareEvents LocalAttempt::spare_events() {
           .on_given_up = [this] { look_whether_it_can_grow(); }};
 }
 
-// A place's spare is what its worker would be if all places had one.
+// A place's spare is what its worker would be if all places had one. None where they can have no
+// files: those are for later, and the workers are for now.
 std::vector<WorkerSpec> LocalAttempt::spare_specs(WorkerSpecInputs inputs) const {
   const int wanted = may_be_fewer() ? options_.nproc_per_node : options_.spares;
   std::vector<WorkerSpec> spares;
   if (wanted == 0) return spares;
   inputs.filled.clear();
-  for (const WorkerSpec& worker : make_worker_specs(inputs)) {
-    if (worker.place >= wanted) break;
-    const bool files = !worker.output.out.file.empty() || !worker.output.err.file.empty();
-    spares.push_back(spare_of(worker, files ? directory_.make_spare(worker.place) : ""));
+  try {
+    for (const WorkerSpec& worker : make_worker_specs(inputs)) {
+      if (worker.place >= wanted) break;
+      const bool files = !worker.output.out.file.empty() || !worker.output.err.file.empty();
+      spares.push_back(spare_of(worker, files ? directory_.make_spare(worker.place) : ""));
+    }
+  } catch (const std::system_error& error) {
+    spdlog::warn("this attempt has no spares: {}", error.what());
+    spares.clear();
   }
   return spares;
 }

@@ -125,6 +125,7 @@ class LocalAttempt {
   void guard(const std::string& folder);
   WorkerSpecInputs spec_inputs();
   std::vector<WorkerSpec> spare_specs(WorkerSpecInputs inputs) const;
+  std::string make_folder(int attempt, int workers);  // "": no files.
   bool may_be_fewer() const { return options_.nproc_min < options_.nproc_per_node; }
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
@@ -174,6 +175,7 @@ class LocalAttempt {
   bool failed_ = false;
   std::optional<LifeWatch> lives_;  // From the first attempt on.
   bool told_choices_ = false;       // What is the same in every attempt is told once.
+  bool had_folder_ = false;         // For an attempt's files, or has been refused one.
 };
 
 }  // namespace ddprun::launcher

@@ -72,6 +72,24 @@ TEST_CASE("the first failing worker ends the job with its exit code and its name
   CHECK(contains(result.output, "disk on fire"));
 }
 
+TEST_CASE(
+    "a restart whose files have no place goes on without them, and shows what they would have") {
+  const TemporaryFolder folder;
+  // A file in the place of the run's folder stands for a disk that is full by then.
+  const std::string lose_folder =
+      "run=$(dirname \"$(dirname \"$(dirname \"$TORCHELASTIC_ERROR_FILE\")\")\"); "
+      "rm -rf \"$run\"; : > \"$run\"; exit 3";
+  const auto result = run(launch({"--standalone", "--max-restarts", "1", "--redirects", "1",
+                                  "--log-dir", folder / "logs"}) +
+                              shell("if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then " + lose_folder +
+                                    "; fi; echo \"went on with '$TORCHELASTIC_ERROR_FILE'\""),
+                          20s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "workers of attempt 1 have no log and error files on this node"));
+  CHECK(contains(result.output, "went on with ''"));
+}
+
 TEST_CASE("the launcher may have many files open, its workers as many as it was given") {
   const auto result = run({"/bin/bash", "-c",
                            "ulimit -S -n 256; exec " + binary("ddprun") +
