@@ -1,5 +1,6 @@
-// A console that refuses text for a while (a full disk, a quota, a file that may not grow): what it
-// did not take is counted, and told on it where it is missing, once it takes text again.
+// A console or a log that refuses text for a while (a full disk, a quota, a file that may not
+// grow): what it did not take is counted, and told on it where it is missing, once it takes text
+// again.
 #pragma once
 
 #include <atomic>
@@ -30,6 +31,7 @@ class GapWriter {
   // That were not told of on the console itself; why, in words.
   std::size_t missing_bytes() const { return missing_; }
   std::string reason() const;
+  int error() const { return error_; }  // The same as an errno.
 
  private:
   bool tell_all(Written& failure);

@@ -130,7 +130,11 @@ void BackgroundWriter::State::write_out(Lock& lock) {
     const command_line::Written written = write(rest);
     lock.lock();
     if (drops != drops_before) return;  // It counts as dropped, and what came since waits.
-    if (written.error != 0) {
+    if (written.error != 0 && written.bytes > 0) {
+      if (events.on_refused) {
+        post([handler = events.on_refused, error = written.error] { handler(error); });
+      }
+    } else if (written.error != 0) {
       failed = true;
       queued.clear();
       pending = 0;

@@ -29,10 +29,13 @@ class BackgroundWriter {
   struct Events {
     std::function<void()> on_relieved;         // It was congested, and has caught up.
     std::function<void(int error)> on_failed;  // An errno. Nothing is written from then on.
+    // The same, but these bytes alone counted as taken, and what follows is written.
+    std::function<void(int error)> on_refused;
   };
 
-  // `write` is called in the thread, which begins with the first text, and is destroyed there: with
-  // it goes the file, whose close() may hang as well. `io` must outlive this.
+  // `write` may take bytes with an error: on_refused tells of it. It is called in the thread, which
+  // begins with the first text, and is destroyed there: with it goes the file, whose close() may
+  // hang as well. `io` must outlive this.
   BackgroundWriter(asio::io_context& io, command_line::WriteCall write, Events events = {});
   ~BackgroundWriter();  // end()
   BackgroundWriter(const BackgroundWriter&) = delete;

@@ -15,6 +15,7 @@
 #include <optional>
 #include <utility>
 
+#include "command_line/gap_writer.h"
 #include "launcher/output/collapsing_console.h"
 #include "launcher/output/console.h"
 #include "launcher/output/log.h"
@@ -36,11 +37,20 @@ constexpr std::size_t kLogWriteBytes = 256 << 10;
 // Longer than a pause within a line that is written in pieces, shorter than anybody's patience.
 constexpr std::chrono::milliseconds kQuiet{300};
 
+// What a full disk refuses is missing, and told of where it is when there is room again. The first
+// of such bytes are taken with the error.
 command_line::WriteCall write_log(std::shared_ptr<OutputLog> log) {
-  return [log = std::move(log)](std::string_view text) -> command_line::Written {
-    text = text.substr(0, kLogWriteBytes);
-    const int error = log->write(text);
-    return {error == 0 ? text.size() : 0, error};
+  const auto gaps = std::make_shared<command_line::GapWriter>(
+      [log = std::move(log)](std::string_view text) -> command_line::Written {
+        const int error = log->write(text);
+        return {error == 0 ? text.size() : 0, error};
+      },
+      "[ddprun]");
+  return [gaps](std::string_view text) {
+    const bool was_whole = gaps->missing_bytes() == 0;
+    command_line::Written written = gaps->write(text.substr(0, kLogWriteBytes));
+    if (was_whole && gaps->missing_bytes() > 0) written.error = gaps->error();
+    return written;
   };
 }
 
@@ -72,7 +82,8 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void direct(OutputStream& stream, const WorkerOutput& worker);
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
   std::shared_ptr<BackgroundWriter> add_file(command_line::WriteCall write,
-                                             std::function<void(int)> on_failed);
+                                             std::function<void(int error)> on_failed,
+                                             std::function<void(int error)> on_refused = {});
   std::shared_ptr<BackgroundWriter> open_log(const std::string& path, LogRotation rotation = {});
   std::shared_ptr<BackgroundWriter> shared_log(const std::string& path, LogRotation rotation);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
@@ -147,29 +158,36 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
 
 // What is given out ends the file with the last who holds it; until all is written we hold it, too.
 std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::add_file(
-    command_line::WriteCall write, std::function<void(int)> on_failed) {
+    command_line::WriteCall write, std::function<void(int)> on_failed,
+    std::function<void(int)> on_refused) {
   std::erase_if(files, [](const auto& file) { return file->has_ended(); });
   const auto relieved = [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->resume();
   };
   const auto file = std::make_shared<BackgroundWriter>(
       io, std::move(write),
-      BackgroundWriter::Events{.on_relieved = relieved, .on_failed = std::move(on_failed)});
+      BackgroundWriter::Events{.on_relieved = relieved,
+                               .on_failed = std::move(on_failed),
+                               .on_refused = std::move(on_refused)});
   files.push_back(file);
   return {file.get(), [file](BackgroundWriter*) { file->end(); }};
 }
 
 std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::open_log(const std::string& path,
                                                                   LogRotation rotation) {
+  // A full disk costs the log, and not the worker.
+  const auto complain = [weak = weak_from_this(), path](const char* what_follows) {
+    return [weak, path, what_follows](int error) {
+      const auto self = weak.lock();
+      if (!self) return;
+      self->write_line(
+          "ddprun: cannot write the log file " + path + ": " + std::strerror(error) + what_follows,
+          LineKind::Plain);
+    };
+  };
   return add_file(write_log(std::make_shared<OutputLog>(path, rotation)),
-                  [weak = weak_from_this(), path](int error) {
-                    const auto self = weak.lock();
-                    if (!self) return;
-                    // A full disk costs the log, and not the worker.
-                    self->write_line("ddprun: cannot write the log file " + path + ": " +
-                                         std::strerror(error) + "; the worker goes on without it",
-                                     LineKind::Plain);
-                  });
+                  complain("; the worker goes on without it"),
+                  complain("; the worker goes on, and what it says is missing there until then"));
 }
 
 // One for all who name this path, as long as any of them lives; rotated as the first one says.

@@ -49,8 +49,9 @@ class OutputForwarder {
   void on_resized(std::function<void()> handler);
 
   // One worker's two streams. `out`, `err`: read ends; none when that stream is not piped
-  // (inherited, or redirected to a file by the child itself). Log files are appended to; one that
-  // cannot be written is complained of once, and the worker goes on without it. Throws
+  // (inherited, or redirected to a file by the child itself). Log files are appended to; what one
+  // refuses is complained of, and missing there with a line that says so when it takes text again,
+  // and the worker goes on. Throws
   // std::system_error when one cannot be opened. With `output.pty` they are our ends of
   // pseudo-terminals, whose size is set here.
   class Stream;

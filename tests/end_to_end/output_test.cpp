@@ -40,6 +40,40 @@ bool wait_for_file(const std::string& path, std::chrono::milliseconds limit) {
 
 }  // namespace
 
+TEST_CASE("a disk that is full for a while costs a log what was said then, and no more") {
+  const TemporaryFolder folder;
+  const std::string disk = folder / "disk", errors = folder / "errors", out = folder / "out";
+  std::filesystem::create_directory(disk);
+  const std::vector<std::string> mounted = {
+      "unshare",
+      "-m",
+      "sh",
+      "-c",
+      "mount -t tmpfs -o size=64k tmpfs " + disk + " && { \"$@\" 2>" + errors +
+          "; status=$?; cat " + disk + "/*/attempt_0/0/stdout.log >" + out + "; exit $status; }",
+      "sh"};
+  if (run({"unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", disk}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not mount a file system (unshare -m)");
+  }
+  const auto result = run(mounted + launch({"--standalone", "--tee", "1", "--log-dir", disk}) +
+                              shell("echo before; head -c 200000 /dev/zero >" + disk +
+                                    "/filler 2>/dev/null; "
+                                    "head -c 20000 /dev/zero | tr '\\0' x; echo; "
+                                    "until grep -q 'cannot write the log file' " +
+                                    errors +
+                                    "; do sleep 0.01; done; "
+                                    "rm " +
+                                    disk + "/filler; echo after"),
+                          60s);
+  INFO(result.output.substr(0, 200));
+  CHECK(result.status == 0);
+  const std::string log = content_of(out);
+  CHECK(log.starts_with("before\n"));
+  CHECK(contains(log, " bytes of output are missing here: No space left on device\n"));
+  CHECK(log.ends_with("after\n"));
+  CHECK(contains(content_of(errors), "what it says is missing there until then"));
+}
+
 TEST_CASE("lines with a text of the filter also go to one file of the attempt") {
   const TemporaryFolder folder;
   const auto result = run(
