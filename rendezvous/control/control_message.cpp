@@ -291,6 +291,10 @@ void succession_fields(Visitor& visit, auto& succession) {
   visit.number("nodes", succession.nodes, 0, nodes_limit);
   visit.number("restarts_used", succession.restarts_used, 0, INT_MAX);
   if (visit.has("max_restarts")) visit.number("max_restarts", succession.max_restarts, 0, INT_MAX);
+  if (visit.has("failures_in_a_row")) {
+    visit.number("failures_in_a_row", succession.failures_in_a_row, 0, INT_MAX);
+  }
+  if (visit.has("progress")) visit.number("progress", succession.progress, 0, INT64_MAX);
   visit.id("coordinator", succession.coordinator, name_bytes_max);
   visit.council("council", succession.council);
   visit.council("before", succession.before);

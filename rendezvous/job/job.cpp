@@ -67,7 +67,8 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
   started_ = now - inherited.ran;
   cause_.attempt_began(started_);
   newcomers_.runs(started_);
-  restarts_.resume(last.restarts_used);
+  restarts_.resume(last.restarts_used, last.failures_in_a_row);
+  progress_ = last.progress;
   nodes_.inherit(last, limits_.heartbeat_timeout, now);
 }
 
@@ -291,6 +292,8 @@ void Job::resign(const std::string& node_id) {
 Succession Job::succession() const {
   Succession succession = mandate_.succession(restarts_.used());
   succession.max_restarts = limits_.restarts.restarts_max;
+  succession.failures_in_a_row = restarts_.in_a_row();
+  succession.progress = progress_;
   return succession;
 }
 

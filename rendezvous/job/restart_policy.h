@@ -49,8 +49,12 @@ class RestartPolicy {
   RestartPolicy(const RestartLimits& limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
 
   // What another coordinator, which is gone, had counted.
-  void resume(int used) { used_ = used; }
+  void resume(int used, int in_a_row = 0) {
+    used_ = used;
+    row_ = in_a_row;
+  }
   int used() const { return used_; }
+  int in_a_row() const { return row_; }
 
   // An attempt that had run for `attempt_ran` failed. `progressed`: it had got further than all
   // attempts before it.

@@ -121,6 +121,8 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
                                                       .round = {1, 3},
                                                       .nodes = 20,
                                                       .restarts_used = 4,
+                                                      .failures_in_a_row = 2,
+                                                      .progress = 1LL << 40,
                                                       .max_restarts = 6,
                                                       .coordinator = "ab",
                                                       .council = council,
@@ -130,6 +132,8 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
   CHECK(succession.round == RoundName{1, 3});
   CHECK(succession.nodes == 20);
   CHECK(succession.max_restarts == 6);
+  CHECK(succession.failures_in_a_row == 2);
+  CHECK(succession.progress == 1LL << 40);
   CHECK_FALSE(round_trip(Succession{}).max_restarts);
   CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).heard_term == 1);
   CHECK(round_trip(AskVote{"job", "cd", "", 0, 0, -1}).attempt == -1);

@@ -292,6 +292,26 @@ TEST_CASE("16.1: one of another term's round of the same number is sent away",
   CHECK(s.got<Succession>(4).back().round.term == 3);
 }
 
+TEST_CASE("16.1: failures that take their coordinator with them wait longer each time, too",
+          "[rendezvous][job]") {
+  for (const bool further : {false, true}) {
+    Inherited inherited = of_three();
+    inherited.succession.failures_in_a_row = 3;
+    inherited.succession.progress = 70;
+    JobLimits limits = with_successors(3);
+    limits.host_node_id = "node2";
+    limits.restarts.backoff_first = 500ms;
+    Scenario s(limits, inherited);
+    s.progress(further ? 71 : 70);
+    s.take_over(inherited);
+    s.come_back(2, 1, 4);
+    const std::string why = s.got_one<Stop>(2).why;
+    INFO(why);
+    const bool waits = why.find("restarting in ") != std::string::npos;
+    CHECK(waits != further);
+  }
+}
+
 TEST_CASE("16.1: a coordinator that came later takes no restart with it", "[rendezvous][job]") {
   for (const bool founder : {true, false}) {
     Inherited inherited = of_three(/*restarts_used=*/3);  // Of three.
