@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "launcher/doctor/doctor_report.h"
@@ -285,7 +286,8 @@ void DoctorVisit::greet_all() {
     show_progress(fmt::format("waiting for {} of {}",
                               std::count_if(hosts_.begin(), hosts_.end(), is_open), count()));
     io_.restart();
-    io_.run_one_until(until);
+    // Nothing runs where all of them wait for another turn.
+    if (io_.run_one_until(until) == 0 && io_.stopped()) std::this_thread::sleep_until(until);
   }
 }
 
