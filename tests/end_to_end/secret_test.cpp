@@ -371,4 +371,8 @@ TEST_CASE("15.3: with --store-auth the store serves ddprun's workers alone") {
   INFO(without.output);
   CHECK(without.status != 0);
   CHECK(contains(without.output, "--store-auth: with --auth none"));
+
+  // Not left to be killed with its guard, which would leave a semaphore set on this machine.
+  job.send_signal(SIGTERM);
+  CHECK(job.wait(60s).ended);
 }
