@@ -56,7 +56,10 @@ TEST_CASE("a disk that is full for a while costs a log what was said then, and n
     DDPRUN_SKIP("this user may not mount a file system (unshare -m)");
   }
   const auto result = run(mounted + launch({"--standalone", "--tee", "1", "--log-dir", disk}) +
-                              shell("echo before; head -c 200000 /dev/zero >" + disk +
+                              shell("echo before; until grep -q before " + disk +
+                                    "/*/attempt_0/0/stdout.log; do sleep 0.01; done; "
+                                    "head -c 200000 /dev/zero >" +
+                                    disk +
                                     "/filler 2>/dev/null; "
                                     "head -c 20000 /dev/zero | tr '\\0' x; echo; "
                                     "until grep -q 'cannot write the log file' " +
