@@ -187,7 +187,7 @@ std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::open_log(const std::str
   };
   return add_file(write_log(std::make_shared<OutputLog>(path, rotation)),
                   complain("; the worker goes on without it"),
-                  complain("; the worker goes on, and what it says is missing there until then"));
+                  complain("; the worker goes on, and what it says is missing there until it can"));
 }
 
 // One for all who name this path, as long as any of them lives; rotated as the first one says.

@@ -74,7 +74,7 @@ TEST_CASE("a disk that is full for a while costs a log what was said then, and n
   CHECK(log.starts_with("before\n"));
   CHECK(contains(log, " bytes of output are missing here: No space left on device\n"));
   CHECK(log.ends_with("after\n"));
-  CHECK(contains(content_of(errors), "what it says is missing there until then"));
+  CHECK(contains(content_of(errors), "what it says is missing there until it can"));
 }
 
 TEST_CASE("lines with a text of the filter also go to one file of the attempt") {
