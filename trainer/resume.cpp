@@ -173,6 +173,13 @@ bool is_checkpoint_there(const TrainOptions& options, const std::filesystem::pat
          parse_checkpoint_name(meant.filename().string()).has_value();
 }
 
+UsageError would_overwrite(const TrainOptions& options, const CheckpointName& newest) {
+  return UsageError(fmt::format(
+      "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
+      "them, or another --checkpoint-dir",
+      options.resume, newest.file_name(), options.checkpoint_dir.string()));
+}
+
 // A run that does not continue the folder's history must not overwrite it. No attempt would: from
 // the second one on the folder counts as this job's own, so there must be none.
 void check_folder_is_free(const TrainingJob& job) {
@@ -186,11 +193,7 @@ void check_folder_is_free(const TrainingJob& job) {
                     "folder",
                     folder));
   }
-  if (names.empty()) return;
-  throw UsageError(fmt::format(
-      "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
-      "them, or another --checkpoint-dir",
-      job.options.resume, names.back().file_name(), folder));
+  if (!names.empty()) throw would_overwrite(job.options, names.back());
 }
 
 // The same where training goes on from the file that --resume names, whose checksum this is: what
@@ -201,12 +204,14 @@ void check_folder_continues(const TrainingJob& job, const std::string& checksum)
   const std::vector<CheckpointName> names = job.folder->list();
   const bool is_of_folder =
       is_checkpoint_there(options, options.resume) || job.folder->lists(checksum);
-  if (is_of_folder && !names.empty() && names.back().step <= job.state.step) return;
-  if (names.empty() || is_of_folder) return check_folder_is_free(job);
-  throw UsageError(fmt::format(
-      "--resume {} is none of the checkpoints in {} ({}), which this training would remove: use "
-      "--resume auto to go on from them, or another --checkpoint-dir",
-      options.resume, options.checkpoint_dir.string(), names.back().file_name()));
+  if (names.empty()) return check_folder_is_free(job);
+  if (!is_of_folder) {
+    throw UsageError(fmt::format(
+        "--resume {} is none of the checkpoints in {} ({}), which this training would remove: use "
+        "--resume auto to go on from them, or another --checkpoint-dir",
+        options.resume, options.checkpoint_dir.string(), names.back().file_name()));
+  }
+  if (names.back().step > job.state.step) throw would_overwrite(options, names.back());
 }
 
 void check_readable(const char* option, const std::string& name, const char* what) {

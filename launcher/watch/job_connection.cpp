@@ -5,13 +5,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -88,15 +86,10 @@ void hear_all(std::vector<Question>& questions, milliseconds limit) {
 
 UniqueFd connect_to_job(int folder, const std::string& name) {
   UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = short_path(folder, name);
-  if (!connection || path.size() >= sizeof address.sun_path) return {};
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  if (::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
-      0) {
-    return connection;
-  }
+  const auto address = socket_address(folder, name);
+  if (!connection || !address) return {};
+  const auto* to = reinterpret_cast<const sockaddr*>(&*address);
+  if (::connect(connection.get(), to, sizeof *address) == 0) return connection;
   // From another host, which a shared folder's name may be of, it is refused while it is in use.
   if (errno == ECONNREFUSED && is_of_this_machine(name)) ::unlinkat(folder, name.c_str(), 0);
   return {};

@@ -116,8 +116,13 @@ std::vector<std::string> socket_names(int folder) {
   return names;
 }
 
-std::string short_path(int folder, const std::string& name) {
-  return fmt::format("/proc/self/fd/{}/{}", folder, name);
+std::optional<sockaddr_un> socket_address(int folder, const std::string& name) {
+  const std::string path = fmt::format("/proc/self/fd/{}/{}", folder, name);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return std::nullopt;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
 }
 
 }  // namespace ddprun::launcher

@@ -15,6 +15,9 @@
 // Only folders of this user's own with the mode 0700 count: anybody may make a name in /tmp.
 #pragma once
 
+#include <sys/un.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +44,8 @@ std::vector<std::string> socket_names(int folder);
 // Its launcher was started on this machine: if nobody listens there, it has ended.
 bool is_of_this_machine(const std::string& name);
 
-// A path for bind() and connect(), whose own may be longer than the 107 bytes that they take.
-std::string short_path(int folder, const std::string& name);
+// For bind() and connect(), by the open folder: its path may be longer than the 107 bytes that they
+// take. Nothing: the name alone is.
+std::optional<sockaddr_un> socket_address(int folder, const std::string& name);
 
 }  // namespace ddprun::launcher

@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 #include <system_error>
 
@@ -37,17 +35,11 @@ void remove_dead_sockets(int folder) {
 }
 
 // Nothing: errno says why.
-UniqueFd listener_at(const std::string& path, int backlog) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    errno = ENAMETOOLONG;
-    return {};
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+UniqueFd listener_at(int folder, const std::string& name, int backlog) {
+  const auto address = socket_address(folder, name).value();  // Our names are short.
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const auto* name = reinterpret_cast<const sockaddr*>(&address);
-  if (!listener || ::bind(listener.get(), name, sizeof address) != 0 ||
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  if (!listener || ::bind(listener.get(), at, sizeof address) != 0 ||
       ::listen(listener.get(), backlog) != 0) {
     return {};
   }
@@ -80,7 +72,7 @@ std::string RunSocket::listen_in(const std::string& wanted, int backlog) {
     name_ = new_socket_name();
     // It gets its name when it can answer: until then connections are refused, as a dead one's are.
     const std::string unready = "." + name_;
-    listener_ = listener_at(short_path(folder_.get(), unready), backlog);
+    listener_ = listener_at(folder_.get(), unready, backlog);
     if (listener_ &&
         ::renameat(folder_.get(), unready.c_str(), folder_.get(), name_.c_str()) == 0) {
       place_ = wanted;

@@ -107,8 +107,7 @@ StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std s
   const bool redirect = has(options.redirects.of(local_rank), stream);
   StreamOutput output;
   // Without the folder that there should be, the console is the only place left for it.
-  const bool has_no_file = inputs.attempt_dir.empty() && options.log_dir != "/dev/null";
-  output.console = shown && (tee || !redirect || has_no_file);
+  output.console = shown && (tee || !redirect || inputs.attempt_dir.empty());
   if ((!tee && !redirect) || inputs.attempt_dir.empty()) return output;
   output.file = fmt::format("{}/{}/{}.log", inputs.attempt_dir, local_rank, name);
   output.rotation = options.log_rotation;
