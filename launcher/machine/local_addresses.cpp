@@ -1,5 +1,6 @@
-// Asks the kernel: binding a socket answers for every kind of address (aliases, containers), where
-// lists of interfaces have to be compared by hand.
+// Asks the kernel: getifaddrs(3) lists aliases and a container's addresses too. A trial bind(2)
+// would not do, which succeeds with every address where ip_nonlocal_bind is set: each node of a job
+// would take the endpoint for its own.
 #include "launcher/machine/local_addresses.h"
 
 #include <fmt/format.h>
@@ -9,8 +10,10 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <asio/io_context.hpp>
+#include <asio/ip/address.hpp>
 #include <asio/ip/udp.hpp>
 #include <cstring>
 #include <filesystem>
@@ -56,6 +59,11 @@ bool holds_one_of(const std::filesystem::path& descriptors, const std::set<std::
   return false;
 }
 
+// A link-local one comes with its interface from the list, and without it from people.
+asio::ip::address without_scope(const asio::ip::address& address) {
+  return address.is_v6() ? asio::ip::address_v6(address.to_v6().to_bytes()) : address;
+}
+
 }  // namespace
 
 std::vector<std::string> own_addresses() {
@@ -80,13 +88,13 @@ bool is_local_address(const std::string& address) {
   asio::error_code error;
   const auto parsed = asio::ip::make_address(address, error);
   if (error) return false;
-  // The kernel knows addresses that no interface lists, such as all of 127.0.0.0/8.
-  asio::io_context io;
-  asio::ip::udp::socket socket(io);
-  const asio::ip::udp::endpoint endpoint(parsed, 0);
-  socket.open(endpoint.protocol(), error);
-  if (!error) socket.bind(endpoint, error);
-  return !error;
+  if (parsed.is_loopback()) return true;  // All of 127.0.0.0/8, of which interfaces list one.
+  const std::vector<std::string> own = own_addresses();
+  return std::any_of(own.begin(), own.end(), [&](const std::string& text) {
+    asio::error_code unreadable;
+    return without_scope(asio::ip::make_address(text, unreadable)) == without_scope(parsed) &&
+           !unreadable;
+  });
 }
 
 std::string loopback_problem() {

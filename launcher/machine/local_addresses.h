@@ -6,7 +6,7 @@
 
 namespace ddprun::launcher {
 
-// Asks the system by binding a socket to it: true for every address of this machine.
+// Of an interface, or a loopback one; false for what is no numeric address.
 bool is_local_address(const std::string& address);
 
 // Those of all interfaces, numeric.
