@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -41,7 +42,10 @@ void CUstream_st::give(Work work) {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (const auto room = switched("FAKE_CUDA_QUEUE")) {
+      changed_.wait(lock, [&] { return std::ssize(work_) < number_of(room, 0); });
+    }
     work_.push_back(std::move(work));
   }
   changed_.notify_all();

@@ -56,12 +56,13 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+  const int device;
   struct Place {
     std::mutex mutex;
     std::condition_variable changed;
     bool reached = false;
   };
-  std::shared_ptr<Place> place;  // Null: not recorded yet, which counts as reached.
+  std::shared_ptr<Place> place = nullptr;  // Null: not recorded yet, which counts as reached.
 };
 
 namespace ddprun::fake_cuda {

@@ -4,13 +4,13 @@
 //
 //   FAKE_CUDA_DEVICES=N            so many GPUs; 8 when not set
 //   FAKE_CUDA_STALL=N              after N pieces of work the device takes up none any more
+//   FAKE_CUDA_QUEUE=N              a stream holds so many pieces; whoever gives it more has to wait
 //   FAKE_CUDA_FAULT=N              after N pieces of work each answer is an illegal memory access
 //   FAKE_NCCL_VERSION=21805        what ncclGetVersion says
 //   FAKE_NCCL_HANG_INIT=RANK       never comes to the others
 //   FAKE_NCCL_SLOW=RANK:MS         each of its kernels takes so long
 //   FAKE_NCCL_LOST=RANK:N          from its kernel N on (0 is the first) its peers are out of
-//   reach:
-//                                  the kernel waits, and the asynchronous error tells
+//                                  reach: the kernel waits, and the asynchronous error tells
 //   FAKE_NCCL_KILL=RANK:FUNCTION   SIGKILL on entering it, "ncclAllReduce"
 //
 // They are read when they matter, so that a case can set them, and a forked rank has its parent's.

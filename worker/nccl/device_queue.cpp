@@ -5,21 +5,32 @@
 
 namespace ddprun::worker {
 
+cudaEvent_t record_end(cudaEvent_t spare, cudaStream_t stream) {
+  cudaEvent_t end = spare;
+  if (end == nullptr) {
+    check_cuda(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  const cudaError_t status = cudaEventRecord(end, stream);
+  if (status != cudaSuccess) cudaEventDestroy(end);
+  check_cuda(status, "cudaEventRecord");
+  return end;
+}
+
 DeviceQueue::~DeviceQueue() {
   if (!owner_.is_this()) return;
   for (const Queued& queued : queued_) cudaEventDestroy(queued.done);
   for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
 }
 
-void DeviceQueue::add(const Call& call, cudaStream_t stream, Clock::time_point deadline) {
-  if (spare_events_.empty()) {
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    spare_events_.push_back(event);
-  }
-  check_cuda(cudaEventRecord(spare_events_.back(), stream), "cudaEventRecord");
-  queued_.push_back({spare_events_.back(), deadline, call});
+cudaEvent_t DeviceQueue::take_spare() {
+  if (spare_events_.empty()) return nullptr;
+  cudaEvent_t spare = spare_events_.back();
   spare_events_.pop_back();
+  return spare;
+}
+
+void DeviceQueue::add(const Call& call, cudaEvent_t end, Clock::time_point deadline) {
+  queued_.push_back({end, deadline, call});
 }
 
 DeviceQueue::Finding DeviceQueue::check(Clock::time_point now) {

@@ -15,6 +15,12 @@
 
 namespace ddprun::worker {
 
+// An event behind what `stream` has been given so far: `spare`, or a new one where that is null.
+// Not to be called with a lock that an abort needs: CUDA keeps the caller where the stream's queue
+// is full, and behind a peer that hangs only an abort makes room. Throws CommunicatorError; `spare`
+// is gone then.
+cudaEvent_t record_end(cudaEvent_t spare, cudaStream_t stream);
+
 // Not safe from several threads: its owner has the lock.
 class DeviceQueue {
  public:
@@ -25,8 +31,10 @@ class DeviceQueue {
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
-  // What `stream` has been given so far, `call` last. Throws CommunicatorError.
-  void add(const Call& call, cudaStream_t stream, Clock::time_point deadline);
+  // An event to be recorded, or null where there is none to be had again.
+  cudaEvent_t take_spare();
+  // `end` is recorded behind `call`, and is this object's from here on.
+  void add(const Call& call, cudaEvent_t end, Clock::time_point deadline);
   bool empty() const { return queued_.empty(); }
 
   // What is wrong with the oldest work now.

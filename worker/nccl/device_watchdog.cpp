@@ -45,9 +45,15 @@ void DeviceWatchdog::stop() noexcept {
 }
 
 void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_point deadline) {
+  cudaEvent_t spare = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    queue_.add(call, stream, deadline);
+    spare = queue_.take_spare();
+  }
+  cudaEvent_t const end = record_end(spare, stream);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.add(call, end, deadline);
     group_->set_waiting_for(~RankSet{0});  // What a peer is told that asks: this rank has called.
   }
   wake();

@@ -261,6 +261,8 @@ void NcclCommunicator::gather_by_device(const void* send, void* recv, std::size_
 
 void NcclCommunicator::wait_for(const Call& call, Stream stream) {
   const CallGuard::Inside inside(guard_);
+  // The null stream is the current device's, and a thread that has made no call yet has GPU 0.
+  require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
   const auto deadline = Clock::now() + timeout_ + watchdog_time;
   for (;;) {
     const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));

@@ -23,6 +23,9 @@ Call call_of(CallKind kind) {
 
 struct Queue {
   Queue() { device = &fake; }
+  void add(const Call& call) {
+    queue.add(call, record_end(queue.take_spare(), nullptr), start + 600s);
+  }
 
   FakeDevice fake;
   SlowWaitTeller slow_waits{{.collective_timeout = 600s, .slow_wait = 30s}};
@@ -34,7 +37,7 @@ struct Queue {
 TEST_CASE("work that is done leaves the queue, up to the first that is not", "[worker][cuda]") {
   Queue q;
   for (const CallKind kind : {CallKind::AllReduce, CallKind::Broadcast, CallKind::AllGather}) {
-    q.queue.add(call_of(kind), nullptr, start + 600s);
+    q.add(call_of(kind));
   }
   q.fake.events[q.fake.recorded[0]] = cudaSuccess;
   q.fake.events[q.fake.recorded[2]] = cudaSuccess;  // Of another stream.
@@ -45,14 +48,14 @@ TEST_CASE("work that is done leaves the queue, up to the first that is not", "[w
   CHECK(q.queue.check(start).kind == Kind::Fine);
   CHECK(q.queue.empty());
 
-  q.queue.add(call_of(CallKind::Message), nullptr, start + 600s);
+  q.add(call_of(CallKind::Message));
   CHECK(q.fake.events.size() == 3);  // Used again.
 }
 
 TEST_CASE("an error of the device is no end of the work, and has CUDA's words", "[worker][cuda]") {
   Queue q;
-  q.queue.add(call_of(CallKind::AllReduce), nullptr, start + 600s);
-  q.queue.add(call_of(CallKind::Broadcast), nullptr, start + 600s);
+  q.add(call_of(CallKind::AllReduce));
+  q.add(call_of(CallKind::Broadcast));
   q.fake.events[q.fake.recorded[0]] = cudaErrorIllegalAddress;
   q.fake.events[q.fake.recorded[1]] = cudaErrorIllegalAddress;
   for (int look = 0; look < 2; ++look) {
@@ -66,7 +69,7 @@ TEST_CASE("an error of the device is no end of the work, and has CUDA's words", 
 TEST_CASE("work on the device is told of once when it is slow, and late at its deadline",
           "[worker][cuda]") {
   Queue q;
-  q.queue.add(call_of(CallKind::AllReduce), nullptr, start + 600s);
+  q.add(call_of(CallKind::AllReduce));
   CHECK(q.queue.check(start).kind == Kind::Fine);
   CHECK(q.queue.check(start + 29s).kind == Kind::Fine);
 

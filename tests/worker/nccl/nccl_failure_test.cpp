@@ -148,6 +148,12 @@ class RecordedSum {
     comm_.replayed(nullptr);
   }
 
+  // The host goes on.
+  void queue() {
+    REQUIRE(cudaGraphLaunch(exec_, comm_.stream()) == cudaSuccess);
+    comm_.nccl().replayed(comm_.stream());
+  }
+
   float value = 1;
 
  private:
@@ -383,6 +389,54 @@ TEST_CASE("a replay that a peer does not make is late, and the peer is named", "
   INFO(errors[0]);
   CHECK(contains(errors[0], "all_reduce(count=1, float32, sum), call 1 on the device timed out"));
   CHECK(contains(errors[0], "rank 1 did not call it"));
+}
+
+TEST_CASE("a queue that is full behind a peer that hangs keeps nobody from ending it",
+          "[worker][nccl]") {
+  // Of work and the events behind it: with one more the caller is kept in the other's call.
+  for (const char* room : {"7", "8"}) {
+    INFO("a stream has room for " << room);
+    const Switch full("FAKE_CUDA_QUEUE", room);
+    std::counting_semaphore<> failed(0);
+    const Cluster cluster{.world = 2, .collective_timeout = patience(200ms)};
+    const auto errors = spawn(cluster, [&](Communicator& comm) {
+      RecordedSum recorded(comm);
+      recorded.replay();
+      if (comm.rank() == 1) {
+        acquire(failed, 1);
+        return;
+      }
+      try {
+        for (;;) recorded.queue();
+      } catch (...) {
+        failed.release();
+        throw;
+      }
+    });
+    INFO(errors[0]);
+    CHECK(contains(errors[0], "all_reduce(count=1, float32, sum)"));
+    CHECK(contains(errors[0], "on the device timed out"));
+    CHECK(contains(errors[0], "rank 1 did not call it"));
+  }
+}
+
+TEST_CASE("a thread that never chose a GPU waits for the rank's", "[worker][nccl]") {
+  const Switch slow("FAKE_NCCL_SLOW", "0:300");
+  Cluster cluster{.world = 1};
+  cluster.cuda_devices = {3};
+  float value = 1;
+  bool was_done = false;
+  const auto errors = spawn(cluster, [&](Communicator& comm) {
+    NcclCommunicator& nccl = dynamic_cast<WaitingNccl&>(comm).nccl();
+    nccl.all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, nullptr);
+    std::thread([&] {
+      nccl.wait(nullptr);
+      check_cuda(cudaSetDevice(3), "cudaSetDevice");
+      was_done = cudaStreamQuery(nullptr) == cudaSuccess;
+    }).join();
+  });
+  CHECK(errors[0] == "");
+  CHECK(was_done);
 }
 
 TEST_CASE("a communicator whose graphs still exist is closed in time, and they can go afterwards",
