@@ -12,12 +12,14 @@
 #include <iostream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trainer/announce.h"
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"
 #include "trainer/device/device_jpeg_decoder.h"
+#include "trainer/device/stream_beside.h"
 #include "trainer/gpu_memory.h"
 #include "trainer/kernels/device/on_device.h"
 #include "trainer/models/device_batch_norm.h"
@@ -76,7 +78,7 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
 
 // For places that the user has named. Only as they are opened: what cannot be written to them later
 // is no matter of options.
-constexpr const char* kNameAnother = "; name a place where this user may write";
+constexpr const char* name_another = "; name a place where this user may write";
 
 void open_profiler(TrainingJob& job) {
   try {
@@ -89,7 +91,7 @@ void open_profiler(TrainingJob& job) {
                           .warn = [&job](const auto& text) { job.reporter->warning(text); }},
         job.env);
   } catch (const std::runtime_error& error) {
-    throw UnusablePlaceError(std::string(error.what()) + kNameAnother);
+    throw UnusablePlaceError(std::string(error.what()) + name_another);
   }
 }
 
@@ -108,7 +110,7 @@ void open_named_files(TrainingJob& job) {
     } catch (const UnusableFolderError& error) {
       throw UnusablePlaceError(error.what() + std::string(options.evaluate
                                                               ? "; name the folder of a training"
-                                                              : kNameAnother));
+                                                              : name_another));
     } catch (const CheckpointError& error) {
       // Another training holds it. A later attempt would take what that leaves for its own.
       if (options.resume == "auto" || job.env.restart_count > 0) throw;
@@ -119,7 +121,7 @@ void open_named_files(TrainingJob& job) {
   try {
     job.reporter = make_reporter(job);
   } catch (const std::runtime_error& error) {
-    throw UnusablePlaceError(std::string(error.what()) + kNameAnother);
+    throw UnusablePlaceError(std::string(error.what()) + name_another);
   }
 }
 
@@ -230,17 +232,6 @@ RunFacts facts_of(const TrainingJob& job) {
           .kernels = job.kernels};
 }
 
-std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) try {
-  return make_model({.name = job.options.model,
-                     .stem = job.options.stem,
-                     .input_channels = job.dataset().shape().channels,
-                     .image_size = job.image_size,
-                     .classes = job.dataset().classes(),
-                     .zero_init_residual = job.options.zero_init_residual});
-} catch (const std::invalid_argument& error) {
-  throw UsageError(fmt::format("--model: {}", error.what()));
-}
-
 // With --resident-data, in the memory of the device.
 std::unique_ptr<ResidentSet> make_resident(const TrainingJob& job, const Dataset* dataset,
                                            bool train) {
@@ -291,12 +282,18 @@ void open_jpeg_decoder(TrainingJob& job) {
         fmt::format("--device-jpeg: {}; libjpeg decodes in its place", reason));
   };
   const torch::Device device = job.place.device;
+  // Each epoch makes new decoders, and LibTorch keeps memory for the stream that had it: with new
+  // streams, too, all 32 of the device would hold some in the end.
   const c10::Stream steps = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  job.make_jpeg_decoder = [device, steps, warn](const SampleOptions& sample) {
+  std::vector<c10::Stream> streams;
+  for (int i = 0; i < std::max(1, job.options.workers); ++i)
+    streams.push_back(stream_beside(steps));
+  job.make_jpeg_decoder = [device, streams, next = std::make_shared<std::atomic_size_t>(0),
+                           warn](const SampleOptions& sample) {
     return make_device_jpeg_decoder({.device = device,
                                      .side = sample.transform.side,
                                      .channels_last = sample.channels_last,
-                                     .steps = steps,
+                                     .stream = streams[next->fetch_add(1) % streams.size()],
                                      .warn = warn});
   };
 }
@@ -317,13 +314,7 @@ void place_model(TrainingJob& job) {
   }
   job.model->to(job.place.device);
   job.channels_last = job.options.layout != LayoutOption::Nchw;  // Faster everywhere.
-  if (job.channels_last) {
-    for (torch::Tensor& parameter : job.model->parameters()) {
-      if (parameter.dim() == 4) {
-        parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
-      }
-    }
-  }
+  if (job.channels_last) lay_channels_last(*job.model);
 }
 
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
@@ -461,10 +452,28 @@ void start_writer(TrainingJob& job) {
   const std::size_t bytes =
       snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
   job.writer = std::make_unique<CheckpointWriter>(job.folder ? &*job.folder : nullptr, bytes,
-                                                  job.place.device.is_cuda(), job.snapshots.get());
+                                                  job.place.device, job.snapshots.get());
 }
 
 }  // namespace
+
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) try {
+  return make_model({.name = job.options.model,
+                     .stem = job.options.stem,
+                     .input_channels = job.dataset().shape().channels,
+                     .image_size = job.image_size,
+                     .classes = job.dataset().classes(),
+                     .zero_init_residual = job.options.zero_init_residual});
+} catch (const std::invalid_argument& error) {
+  throw UsageError(fmt::format("--model: {}", error.what()));
+}
+
+void lay_channels_last(ImageClassifier& model) {
+  for (torch::Tensor& parameter : model.parameters()) {
+    if (parameter.dim() != 4) continue;
+    parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+}
 
 void prepare_training_job(TrainingJob& job, const TrainOptions& options) {
   job.options = options;

@@ -1,6 +1,9 @@
 // The making of a training job, up to where its first step begins.
 #pragma once
 
+#include <memory>
+
+#include "trainer/models/image_classifier.h"
 #include "trainer/training_job.h"
 
 namespace ddprun::trainer {
@@ -14,5 +17,10 @@ void prepare_training_job(TrainingJob& job, const TrainOptions& options);
 // communicator is still there to tell the peers why. Collective. Throws UsageError, DataError,
 // CheckpointError, SafetensorsError and worker::CommunicatorError.
 void make_training_job(TrainingJob& job, const TrainOptions& options, const worker::WorkerEnv& env);
+
+// As the options and the data want it, with weights that are drawn. Throws UsageError.
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job);
+// (N, C, H, W) stay the names of a kernel's sizes; its values lie in memory as N, H, W, C.
+void lay_channels_last(ImageClassifier& model);
 
 }  // namespace ddprun::trainer

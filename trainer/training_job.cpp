@@ -18,7 +18,7 @@ namespace {
 LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, bool train) {
   LoaderOptions loader{.batch_size = train ? job.plan.batch_size : job.plan.micro_batch_size,
                        .threads = job.options.workers,
-                       .pinned = job.place.device.is_cuda(),
+                       .device = job.place.device,
                        .sample = sample_options(job.options, dataset, job.image_size, train)};
   loader.sample.epoch = job.state.epoch;
   loader.sample.channels_last = job.channels_last;

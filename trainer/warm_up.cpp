@@ -7,7 +7,6 @@
 #include "trainer/batch_plan.h"
 #include "trainer/device/device.h"
 #include "trainer/make_training_job.h"
-#include "trainer/models/model_zoo.h"
 #include "trainer/optimizer/precision.h"
 #include "worker/torch/libtorch.h"
 #include "worker/worker_env.h"
@@ -18,20 +17,13 @@ namespace {
 void run_zeros(const TrainingJob& job) {
   // Where the world's size decides the batch, that of this node is the best guess.
   const BatchPlan plan = plan_batch_sizes(job.options, workers_of_node(), UnevenBatch::Rounded);
-  const auto model = make_model({.name = job.options.model,
-                                 .stem = job.options.stem,
-                                 .input_channels = job.dataset().shape().channels,
-                                 .image_size = job.image_size,
-                                 .classes = job.dataset().classes(),
-                                 .zero_init_residual = job.options.zero_init_residual});
-  const auto layout = job.options.layout != LayoutOption::Nchw ? torch::MemoryFormat::ChannelsLast
-                                                               : torch::MemoryFormat::Contiguous;
-  for (torch::Tensor& parameter : model->parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(layout));
+  const auto model = new_model(job);
+  auto images = torch::zeros(
+      {plan.micro_batch_size, job.dataset().shape().channels, job.image_size, job.image_size});
+  if (job.options.layout != LayoutOption::Nchw) {
+    lay_channels_last(*model);
+    images = images.contiguous(torch::MemoryFormat::ChannelsLast);
   }
-  const auto images = torch::zeros({plan.micro_batch_size, job.dataset().shape().channels,
-                                    job.image_size, job.image_size})
-                          .contiguous(layout);
   const auto labels = torch::zeros({plan.micro_batch_size}, torch::kLong);
   const Precision precision(job.options.precision, torch::kCPU);
   torch::Tensor loss;

@@ -72,10 +72,11 @@ const std::vector<Row>& rows() {
        "memory ran out: fewer workers on this node, smaller batches, or a higher limit "
        "(ulimit -v, the container's or the scheduler's)"},
       // GPUs.
-      {{"Duplicate GPU detected"},
+      {{"Duplicate GPU detected", "Multiple Ranks are using the same GPU"},
        true,
        "two ranks use the same GPU: call set_device(LOCAL_RANK) before the first collective, and "
-       "start at most one worker per GPU (--nproc-per-node gpu)"},
+       "start at most one worker per GPU (--nproc-per-node gpu); parts of one (MIG) are one to "
+       "NCCL"},
       {{"invalid device ordinal", "cudaErrorInvalidDevice"},
        false,
        "there are fewer GPUs than workers: --nproc-per-node gpu starts one per GPU; check "

@@ -45,7 +45,7 @@ struct SavingJob {
         make_model({.name = "convnet", .input_channels = 1, .image_size = 16, .classes = 2});
     job.reporter = std::make_unique<Reporter>(told, Reporter::Options{});
     job.folder.emplace(folder / "checkpoints");
-    job.writer = std::make_unique<CheckpointWriter>(&*job.folder, 0, /*from_gpu=*/false);
+    job.writer = std::make_unique<CheckpointWriter>(&*job.folder, 0, torch::kCPU);
   }
 
   void step() {

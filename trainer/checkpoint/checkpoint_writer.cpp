@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/finite_tensor.h"
 #include "trainer/report/meters.h"
+#include "worker/torch/choose_device.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -67,10 +68,10 @@ Retry retry_after(const FailedWrite& failed) {
 }
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected,
-                                   bool from_gpu, SnapshotMemory* memory)
+                                   torch::Device device, SnapshotMemory* memory)
     : folder_(folder),
       memory_(memory),
-      thread_([this, bytes_expected, from_gpu] { run(bytes_expected, from_gpu); }) {}
+      thread_([this, bytes_expected, device] { run(bytes_expected, device); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
   {
@@ -171,10 +172,11 @@ void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return !busy_; });
 }
 
-void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
+void CheckpointWriter::run(std::size_t bytes_expected, torch::Device device) {
   hold_back_size_signal();
+  worker::choose_device(device);
   try {
-    snapshot_.reserve(bytes_expected, from_gpu);
+    snapshot_.reserve(bytes_expected, /*from_gpu=*/!device.is_cpu());
   } catch (const std::exception&) {  // The first save tries again, and fails where it is seen.
   }
   std::unique_lock lock(mutex_);

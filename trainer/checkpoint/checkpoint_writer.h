@@ -21,6 +21,7 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/snapshot_memory.h"
 #include "trainer/checkpoint/tensor_snapshot.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 
@@ -68,10 +69,11 @@ struct FinishedWrite {
 
 class CheckpointWriter {
  public:
-  // `bytes_expected` are made ready on the writing thread. `folder` and `memory` are this object's
-  // alone from now on. Either may be null; without a folder all must be for the memory alone. A
-  // folder that is not taken yet is waited for by the first write.
-  CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected, bool from_gpu,
+  // `bytes_expected` are made ready on the writing thread. `device`: where the tensors are, of
+  // which some may be on the CPU. `folder` and `memory` are this object's alone from now on. Either
+  // may be null; without a folder all must be for the memory alone. A folder that is not taken yet
+  // is waited for by the first write.
+  CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected, torch::Device device,
                    SnapshotMemory* memory = nullptr);
 
   // Waits for the write at hand, but not for the folder. An error that nobody has asked for goes to
@@ -105,7 +107,7 @@ class CheckpointWriter {
   std::vector<FinishedWrite> take_finished();
 
  private:
-  void run(std::size_t bytes_expected, bool from_gpu);
+  void run(std::size_t bytes_expected, torch::Device device);
   void write(std::vector<CheckpointFile>& files);
   bool is_ending();
   // These with the lock.

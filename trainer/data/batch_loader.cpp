@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/data/divide_up.h"
+#include "worker/torch/choose_device.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -50,6 +51,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
         std::ssize(indices_) / options_.batch_size * parts_per_batch_ +
         divide_up(std::ssize(indices_) % options_.batch_size, options_.part_size);
     prefetch_.emplace(parts, options_.threads, [this]() -> Prefetch<Made>::Maker {
+      worker::choose_device(options_.device);
       // Of each thread its own: they hold decoders and buffers.
       return
           [this, tools = make_tools()](std::int64_t number) { return make_part(number, *tools); };
@@ -100,7 +102,7 @@ BatchLoader::Made BatchLoader::take_parts(std::int64_t images) {
 
 Batch BatchLoader::room_for(std::int64_t images, const Batch& part) const {
   const auto memory_of = [this](const torch::Tensor& tensor) {
-    return tensor.options().pinned_memory(options_.pinned && tensor.is_cpu());
+    return tensor.options().pinned_memory(options_.device.is_cuda() && tensor.is_cpu());
   };
   std::vector<std::int64_t> sizes = part.images.sizes().vec();
   sizes[0] = images;
@@ -137,7 +139,7 @@ BatchLoader::Made BatchLoader::make_part(std::int64_t number, SampleMaker& maker
                                                     : torch::MemoryFormat::Contiguous;
   // New memory for each part: malloc keeps what a part gave back (see tune_process()), and
   // LibTorch knows until when a copy to a GPU needs the page-locked kind.
-  const auto memory = torch::TensorOptions().pinned_memory(options_.pinned);
+  const auto memory = torch::TensorOptions().pinned_memory(options_.device.is_cuda());
   if (decoder != nullptr) decoder->begin();
   Made result;
   Batch& batch = result.batch;

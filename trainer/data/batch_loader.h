@@ -66,8 +66,11 @@ struct LoaderOptions {
   // would otherwise be one thread's work, and twice as many of them be held as there are threads.
   // 0: whole batches.
   std::int64_t part_size = 0;
-  int threads = 1;      // 0: batches are made inside next().
-  bool pinned = false;  // In page-locked memory, from which a GPU copies. Needs LibTorch with CUDA.
+  int threads = 1;  // 0: batches are made inside next().
+  // Where the batches go. For a GPU they are made in page-locked memory, from which it copies, and
+  // the threads choose it: LibTorch asks the GPU of the thread when it gives out such memory, and
+  // would make a context on GPU 0 for each rank of the others.
+  torch::Device device = torch::kCPU;
   // transform.side 0: as the data set has it. Normalization without channels: the data set's.
   // channels_last: memory order of `images`.
   SampleOptions sample;

@@ -15,6 +15,8 @@
 #include "trainer/device/gpu_places.h"
 #include "worker/communicator_modules.h"
 #include "worker/network_interface.h"
+#include "worker/torch/choose_device.h"
+#include "worker/worker_env.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -40,7 +42,9 @@ bool wants_gpu(const TrainOptions& options) {
 // LibTorch must not be asked about CUDA before.
 std::string reason_against_cuda() {
   std::error_code ignored;
-  if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
+  // The latter: of Windows, below this Linux.
+  if (!std::filesystem::exists("/dev/nvidiactl", ignored) &&
+      !std::filesystem::exists("/dev/dxg", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
   }
   try {
@@ -48,18 +52,27 @@ std::string reason_against_cuda() {
   } catch (const worker::CommunicatorError& error) {
     return error.what();
   }
-  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU; does nvidia-smi?";
+  if (torch::cuda::is_available()) return "";
+  const auto visible = worker::environment_variable("CUDA_VISIBLE_DEVICES");
+  if (!visible) return "LibTorch finds no usable GPU; does nvidia-smi?";
+  return fmt::format(
+      "LibTorch finds no usable GPU where CUDA_VISIBLE_DEVICES is \"{}\"; nvidia-smi, which does "
+      "not "
+      "heed that, lists those that there are",
+      *visible);
 }
 
 // The workers of a machine that has GPUs use them all: one that took the CPU since there is none
 // left for it would wait for the others, who are to be met over NCCL.
 void check_gpus(const TrainOptions& options, int gpu_place) {
-  const std::string problem =
-      gpu_problem(wishes_of(options), gpu_place, torch::cuda::device_count());
+  const GpuWishes wishes = wishes_of(options);
+  const int gpus_there = torch::cuda::device_count();
+  const std::string problem = gpu_problem(wishes, gpu_place, gpus_there);
   if (problem.empty()) return;
-  throw UsageError(problem +
-                   "; start as many workers as there are GPUs (ddprun --nproc-per-node gpu), or "
-                   "give --device cpu to all, or --share-gpu to try a job on one");
+  const std::string advice = gpu_advice(
+      wishes, gpus_there, worker::environment_variable("CUDA_VISIBLE_DEVICES").value_or(""));
+  throw UsageError(fmt::format(
+      "{}; {}, or give --device cpu to all, or --share-gpu to try a job on one", problem, advice));
 }
 
 // For the rest of the process, and before there is a parameter: CUDA records no default stream, and
@@ -75,8 +88,7 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
   const std::vector<int> gpus = gpus_of(wishes_of(options), gpu_place);
   // First of all: LibTorch's guards go back to the device before, which is GPU 0 where none was
   // chosen, and would make a context there.
-  c10::impl::VirtualGuardImpl(torch::kCUDA)
-      .setDevice({torch::kCUDA, static_cast<c10::DeviceIndex>(gpus.front())});
+  worker::choose_device({torch::kCUDA, static_cast<c10::DeviceIndex>(gpus.front())});
   peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},

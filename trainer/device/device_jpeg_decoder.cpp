@@ -3,12 +3,10 @@
 #include "trainer/device/device_jpeg_decoder.h"
 
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
 #include "trainer/data/resample_plans.h"
-#include "trainer/device/stream_beside.h"
 #include "trainer/kernels/device/on_device.h"
 
 namespace ddprun::trainer {
@@ -17,16 +15,10 @@ namespace {
 // What decoded images take at a time, of each thread: 256 of ImageNet's have half of it.
 constexpr std::int64_t decoded_bytes_max = std::int64_t{256} << 20;
 
-std::optional<c10::Stream> own_stream(const DeviceJpegDecoder::Options& options) {
-  if (options.device.is_cpu()) return std::nullopt;
-  const c10::impl::VirtualGuardImpl guard(options.device.type());
-  return stream_beside(options.steps.value_or(guard.getDefaultStream(options.device)));
-}
-
 }  // namespace
 
 DeviceJpegDecoder::DeviceJpegDecoder(Options options)
-    : options_(std::move(options)), stream_(own_stream(options_)) {
+    : options_(std::move(options)), stream_(options_.stream) {
   const OnDevice on(options_.device);
   nvjpeg_.emplace();
 }
@@ -57,10 +49,11 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
   if (stream_) on_own.emplace(*stream_);
   const auto layout =
       options_.channels_last ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
-  const torch::Tensor images = torch::empty(
-      batch.images.sizes(), torch::TensorOptions(options_.device).dtype(torch::kUInt8), layout);
+  torch::Tensor images;
   std::string problem;
   try {
+    images = torch::empty(batch.images.sizes(),
+                          torch::TensorOptions(options_.device).dtype(torch::kUInt8), layout);
     const std::span<const Taken> all = taken_;
     for (std::size_t begin = 0; begin < all.size();) {
       std::size_t end = begin;
@@ -74,6 +67,8 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
     copy_rest(batch.images, images);
   } catch (const NvJpegError& error) {
     problem = error.what();
+  } catch (const c10::OutOfMemoryError&) {  // Its text has a page of figures.
+    problem = "the GPU's memory is full";
   }
   if (stream_) stream_->synchronize();
   if (!problem.empty()) {

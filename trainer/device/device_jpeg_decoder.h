@@ -28,7 +28,7 @@ class DeviceJpegDecoder : public BatchDecoder {
     torch::Device device = torch::kCPU;  // The CPU: in tests, with a library that decodes there.
     std::int64_t side = 0;               // Of samples, in pixels.
     bool channels_last = false;
-    std::optional<c10::Stream> steps;  // Of the steps, beside which it works on another one.
+    std::optional<c10::Stream> stream;  // It works there; on a GPU there must be one.
     // Called from the loader's threads for what has to be made by libjpeg.
     std::function<void(const std::string&)> warn;
   };

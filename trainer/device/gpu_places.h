@@ -18,6 +18,9 @@ struct GpuWishes {
 // Why the worker with this local rank cannot have its GPUs on a node with so many; "" when it can.
 std::string gpu_problem(const GpuWishes& wishes, int local_rank, int gpus_there);
 
+// What to do about a problem that it found. `visible_devices`: CUDA_VISIBLE_DEVICES, or "".
+std::string gpu_advice(const GpuWishes& wishes, int gpus_there, const std::string& visible_devices);
+
 // They are there (gpu_problem() found nothing). Gradients travel from and to the first.
 std::vector<int> gpus_of(const GpuWishes& wishes, int local_rank);
 

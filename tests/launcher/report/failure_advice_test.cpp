@@ -74,6 +74,7 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "GPU's architecture"},
       {"ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000",
        "same GPU"},
+      {"Multiple Ranks are using the same GPU/Partition: rank 1 and rank 0", "same GPU"},  // 2.30
       {"RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible "
        "that "
        "dataloader's workers are out of shared memory. Please try to raise your shared memory "

@@ -46,7 +46,7 @@ TEST_CASE("what training changes after a save is not in the file", "[trainer][ch
   torch::Tensor a = torch::arange(3'000'000, torch::kFloat32);
   torch::Tensor b = torch::arange(24).reshape({2, 3, 4}).permute({2, 0, 1});  // Not in C order.
   const torch::Tensor a_before = a.clone(), b_before = b.clone();
-  CheckpointWriter writer(&folder, 1 << 20, /*from_gpu=*/false);  // Too little: it must grow.
+  CheckpointWriter writer(&folder, 1 << 20, torch::kCPU);  // Too little: it must grow.
 
   writer.save(checkpoint_at(1, two_tensors(a, b)));
   a.fill_(-1);
@@ -65,7 +65,7 @@ TEST_CASE("one save makes a checkpoint and the best weights", "[trainer][checkpo
   CheckpointFolder folder(scratch.path());
   torch::Tensor a = torch::ones({1000}), b = torch::zeros({5});
   {
-    CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+    CheckpointWriter writer(&folder, 0, torch::kCPU);
     auto files = checkpoint_at(1, two_tensors(a, b));
     files.push_back({{}, Safetensors{{{"a", a.clone()}}, {}}, /*is_copy=*/true});
     CHECK(snapshot_bytes({{"a", a}, {"again", a}}) == snapshot_bytes({{"a", a}}));
@@ -104,7 +104,7 @@ TEST_CASE("weights that are no numbers are not saved, and the checkpoint before 
           "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
-  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
   torch::Tensor a = torch::ones({2, 3}), b = torch::ones({5}, torch::kBFloat16);
   writer.save(checkpoint_at(1, two_tensors(a, b)));
   writer.finish();
@@ -128,7 +128,7 @@ TEST_CASE("16.3: the first write waits for a folder that is still another's",
   CheckpointFolder folder(scratch.path(), 2, Access::SaveLater);
   torch::Tensor a = torch::ones({1000}), b = torch::zeros({5});
   {
-    CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+    CheckpointWriter writer(&folder, 0, torch::kCPU);
     writer.save(checkpoint_at(1, two_tensors(a, b)));  // Does not wait.
     a.zero_();
     CHECK(folder.list().empty());
@@ -139,7 +139,7 @@ TEST_CASE("16.3: the first write waits for a folder that is still another's",
 
   // Who leaves in the meantime does not wait, and its checkpoint is not there.
   CheckpointFolder next(scratch.path(), 2, Access::SaveLater);
-  CheckpointWriter(&next, 0, /*from_gpu=*/false).save(checkpoint_at(2, two_tensors(a, b)));
+  CheckpointWriter(&next, 0, torch::kCPU).save(checkpoint_at(2, two_tensors(a, b)));
   CHECK(next.list().size() == 1);
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
   const auto pipe = make_pipe_for(scratch, 1);
-  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
   writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
   CHECK(writer.take_finished().empty());
 
@@ -175,7 +175,7 @@ TEST_CASE("after a write that failed the next one is made, with the best weights
           "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
-  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
   const torch::Tensor ones = torch::ones({9});
   writer.save(checkpoint_at(1, two_tensors(ones, ones)));
   const std::string obstacle = scratch / "best.safetensors.partial";
@@ -216,7 +216,7 @@ TEST_CASE("a write that failed is tried again at once, then with pauses, and not
 TEST_CASE("nothing makes up for weights that are ruined", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
-  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
   const torch::Tensor ones = torch::ones({9});
   writer.save(checkpoint_at(1, two_tensors(torch::full({9}, NAN), ones)));
   CHECK_FALSE(writer.settle());
@@ -227,7 +227,7 @@ TEST_CASE("nothing makes up for weights that are ruined", "[trainer][checkpoint]
 TEST_CASE("a write that fails is reported at the end", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch / "checkpoints");
-  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
   std::filesystem::remove_all(scratch / "checkpoints");
   writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
   const std::string message = message_of<CheckpointError>([&] { writer.finish(); });
@@ -299,7 +299,7 @@ TEST_CASE("how long a step stands still for a checkpoint of ResNet-50", "[.][sta
     tensors.emplace_back("optimizer/" + entry.key(), torch::zeros_like(entry.value()));
   }
   for (const auto& entry : model->named_buffers()) tensors.emplace_back(entry.key(), entry.value());
-  CheckpointWriter writer(&folder, snapshot_bytes(tensors), /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, snapshot_bytes(tensors), torch::kCPU);
   writer.finish();
   for (std::int64_t step = 1; step <= 10; ++step) {
     const SaveStall stall = writer.save(checkpoint_at(step, {tensors, {}}));

@@ -1,10 +1,12 @@
 // Batches of JPEG files through nvJPEG: over a library of ours that decodes on the CPU, where they
 // have the loader's bits, and on a GPU through NVIDIA's.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
@@ -16,6 +18,7 @@
 #include "tests/trainer/same_batches.h"
 #include "trainer/device/byte_batches.h"
 #include "trainer/device/device_jpeg_decoder.h"
+#include "trainer/device/stream_beside.h"
 
 using namespace ddprun::trainer;
 using namespace ddprun::trainer::testing;
@@ -86,10 +89,15 @@ struct Warnings {
 };
 
 LoaderOptions with_decoder(LoaderOptions options, torch::Device device, Warnings* warnings) {
+  std::optional<c10::Stream> stream;
+  if (device.is_cuda()) {
+    stream = stream_beside(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
   options.make_decoder = [=, last = options.sample.channels_last] {
     return make_device_jpeg_decoder({.device = device,
                                      .side = side,
                                      .channels_last = last,
+                                     .stream = stream,
                                      .warn = [=](const std::string& text) {
                                        if (warnings == nullptr) return;
                                        const std::lock_guard lock(warnings->mutex);

@@ -30,6 +30,19 @@ TEST_CASE("14.24: GPUs that are not there, or too few, are named", "[trainer][gp
         "--gpu-ids names 3 GPUs, too few for local rank 1 with 2");
 }
 
+TEST_CASE("what is said of GPUs that are too few can be done", "[trainer][gpus]") {
+  CHECK(gpu_advice({}, 2, "") ==
+        "start as many workers as there are GPUs (ddprun --nproc-per-node gpu)");
+  CHECK(gpu_advice({}, 2, "0,1") == gpu_advice({}, 2, ""));
+  CHECK(gpu_advice({.data_parallel = 2}, 8, "") ==
+        "start at most 4 workers here (ddprun --nproc-per-node 4), each with its 2 GPUs");
+  CHECK(gpu_advice({.data_parallel = 4}, 2, "") == "--data-parallel can be 2 at most");
+  CHECK(gpu_advice({.gpu_ids = {3, 1}}, 8, "") ==
+        "start at most 2 workers here (ddprun --nproc-per-node 2), each with its GPU");
+  CHECK(gpu_advice({}, 1, "MIG-a,MIG-b").find("--virtual-local-rank") != std::string::npos);
+  CHECK(gpu_advice({}, 1, "MIG-a") == gpu_advice({}, 2, ""));
+}
+
 TEST_CASE("with --share-gpu all workers have the first GPU, and NCCL takes each for a host",
           "[trainer][gpus]") {
   CHECK(gpus_of({.share = true}, 1) == Gpus{0});
