@@ -23,6 +23,12 @@ inline std::string zsh_quoted(const std::string& text) {
   return result;
 }
 
+inline std::string with_blanks(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 // Names as the items of a bash array, in lines of at most 100 columns.
 inline std::string bash_array(const std::vector<std::string>& names) {
   std::string text, line = "   ";

@@ -11,6 +11,13 @@
 
 namespace ddprun::command_line {
 
+// "--nnodes, --node-rank": the options that a beginning could be of.
+inline std::string listed_options(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "--" : ", --") + name;
+  return text;
+}
+
 // How many letters must be changed, added or left out to make one of the other (Levenshtein).
 inline std::size_t edit_distance(const std::string& one, const std::string& other) {
   std::vector<std::size_t> row(other.size() + 1);

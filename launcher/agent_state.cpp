@@ -71,9 +71,11 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
                     signal);
     case Succeeded:
       return become(Stopped, "the attempt is over, and no worker is left here", {ReportReaped});
-    default:
-      return stay("stopping already: it is reported when no worker is left");
+    case Joining:
+    case Done:
+      break;
   }
+  return stay("no worker of this node is in an attempt");
 }
 
 AgentStep AgentStateMachine::finish_received(int status) {
@@ -188,9 +190,9 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
       if (signals_ == 1) return become(Stopping, "a signal while stopping", {SayLeaving});
       return stay("schedulers repeat SIGTERM");
     case Done:
-      return stay("this node has ended");
+      break;
   }
-  return stay("");
+  return stay("this node has ended");
 }
 
 AgentStep AgentStateMachine::leaving_overdue() {

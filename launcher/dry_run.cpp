@@ -300,7 +300,7 @@ std::string Plan::source_of_variable(const std::string& name, const std::string&
       {rendezvous::restart_memory_variable, "descriptor of --restart-memory"},
       {rendezvous::progress_page_variable, "where to say how far it is: ddprun status"},
       {rendezvous::rank_variable, "descriptor by which it may stay for another attempt"},
-      {rendezvous::word_limit_variable, "how long it waits for word of a lost peer"},
+      {rendezvous::peer_word_limit_variable, "how long it waits for word of a lost peer"},
       {"DDPRUN_LAUNCHED_AT", "when ddprun was started, in seconds of CLOCK_MONOTONIC"},
       {guard_variable_name, "by which the guard knows what workers have started"},
       {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
@@ -361,7 +361,7 @@ WorkerSpecInputs Plan::spec_inputs(const rendezvous::RoundStart& round) const {
       .memory_fd = options_.restart_memory > 0 ? rendezvous::restart_memory_fd : -1,
       .progress_fd = rendezvous::progress_page_fd,
       .may_park = another_may_follow(options_, round),
-      .word_limit = peer_word_limit(options_),
+      .peer_word_limit = peer_word_limit(options_),
       .worker_store = {}};
   if (const auto host = own_store_host(options_, round)) {
     inputs.worker_store = WorkerStore{.host = *host, .port = 0};

@@ -168,7 +168,7 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
           .progress_fd = pages_.fd(),
           .ras_address = sets_ras_address_ ? ras_address_ : "",
           .may_park = another_may_follow(options_, round_),
-          .word_limit = peer_word_limit(options_),
+          .peer_word_limit = peer_word_limit(options_),
           .filled = filled_,
           .worker_store = {}};
 }

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "command_line/write_all.h"
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
@@ -141,13 +142,12 @@ void write_note(const std::string& path, const FileNote& note) {
   const std::string text = note.to_text();
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool made = fd.valid();
-  if (made) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
-  bool written = made && ::write(fd.get(), text.data(), text.size()) == ssize_t(text.size());
-  written = written && ::fsync(fd.get()) == 0;  // Other hosts must see it, not only this one.
-  int error = errno;
+  int error = made ? command_line::write_all(fd.get(), text).error : errno;
+  // Other hosts must see it, not only this one.
+  if (error == 0 && ::fsync(fd.get()) != 0) error = errno;
   fd.reset();
-  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return;
-  if (written) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return;
   if (made) ::unlink(temporary.c_str());
   throw FileRendezvousError("cannot write the rendezvous file " + path + ": " +
                             std::strerror(error));

@@ -46,7 +46,7 @@ inline constexpr const char* rank_variable = "DDPRUN_RANK_FD";
 inline constexpr int spare_fd = 4;
 
 // In milliseconds, beside rank_variable.
-inline constexpr const char* word_limit_variable = "DDPRUN_WORD_LIMIT_MS";
+inline constexpr const char* peer_word_limit_variable = "DDPRUN_WORD_LIMIT_MS";
 
 // What a process says.
 inline constexpr char gives_rank_back = '\n';  // It has none, and waits for one.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "command_line/write_all.h"
 #include "rendezvous/secure/openssl_library.h"
 #include "rendezvous/secure/psk.h"
 
@@ -56,9 +57,10 @@ bool WorkerKey::proves(std::string_view statement, const KeyProof& proof) const 
 
 UniqueFd hand_over_key(const SecretBytes& key) {
   UniqueFd fd(::memfd_create("ddprun worker key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ::write(fd.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()) ||
-      ::fcntl(fd.get(), F_ADD_SEALS, key_seals) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot keep the workers' key");
+  int error = fd ? command_line::write_all(fd.get(), key.text()).error : errno;
+  if (error == 0 && ::fcntl(fd.get(), F_ADD_SEALS, key_seals) != 0) error = errno;
+  if (error != 0) {
+    throw std::system_error(error, std::generic_category(), "cannot keep the workers' key");
   }
   return fd;
 }

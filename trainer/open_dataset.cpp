@@ -78,15 +78,11 @@ std::string what_there_is(const TrainOptions& options, bool train) {
                                       : "with --no-validation, enough for training");
 }
 
-bool has_files(DatasetKind kind) {
-  return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
-}
-
 // Before the middle is cut out; images of one size are not cut.
 std::int64_t resize_side(const TrainOptions& options, std::int64_t image_size, bool train) {
   if (!train && options.val_resize_size != 0) return options.val_resize_size;
   // 256 for 224, in this proportion for other sizes.
-  return has_files(options.dataset) ? (image_size * 8 + 3) / 7 : image_size;
+  return lists_files(options.dataset) ? (image_size * 8 + 3) / 7 : image_size;
 }
 
 }  // namespace

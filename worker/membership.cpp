@@ -60,7 +60,7 @@ void forget_channel() { ::unsetenv(rendezvous::rank_variable); }
 // The same in all attempts.
 std::chrono::milliseconds read_launchers_limit() {
   constexpr std::chrono::milliseconds unknown{20'000};
-  const auto text = environment_variable(rendezvous::word_limit_variable);
+  const auto text = environment_variable(rendezvous::peer_word_limit_variable);
   const int number = text ? std::atoi(text->c_str()) : 0;
   return number > 0 ? std::chrono::milliseconds(number) : unknown;
 }
@@ -223,7 +223,7 @@ Membership::Guard::~Guard() {
 bool Membership::attempt_is_over(const GiveUp& give_up) {
   if (!offered()) return false;
   std::unique_lock lock(impl_->mutex);
-  const auto limit = impl_->limits.word_limit.value_or(impl_->launchers_limit);
+  const auto limit = impl_->limits.peer_word_limit.value_or(impl_->launchers_limit);
   impl_->wait(lock, Clock::now() + limit, give_up,
               [&] { return impl_->state.phase() != Phase::Working; });
   return impl_->state.phase() == Phase::Over;

@@ -48,7 +48,7 @@ struct MembershipOptions {
   // A worker that lost a peer waits so long for the launcher to say that the attempt is over. Not
   // given: as long as the launcher may take to know of a death (DDPRUN_WORD_LIMIT_MS: 5 s, and
   // twice its heartbeat time-out with several nodes), or 20 s where it does not say.
-  std::optional<std::chrono::milliseconds> word_limit = {};
+  std::optional<std::chrono::milliseconds> peer_word_limit = {};
 };
 
 class Membership {

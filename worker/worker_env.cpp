@@ -11,7 +11,7 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr int kIntMax = std::numeric_limits<int>::max();
+constexpr int int_max = std::numeric_limits<int>::max();
 
 // The names under which one launcher tells a process its place.
 struct Source {
@@ -21,17 +21,17 @@ struct Source {
   std::vector<const char*> local_world_size;
 };
 
-const Source kTorchrun = {"RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"}};
-const Source kOpenMpi = {"OMPI_COMM_WORLD_RANK",
-                         {"OMPI_COMM_WORLD_SIZE"},
-                         {"OMPI_COMM_WORLD_LOCAL_RANK"},
-                         {"OMPI_COMM_WORLD_LOCAL_SIZE"}};
-const Source kPmi = {"PMI_RANK",
-                     {"PMI_SIZE"},
-                     {"PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
-                     {"PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
+const Source torchrun_names = {"RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"}};
+const Source open_mpi_names = {"OMPI_COMM_WORLD_RANK",
+                               {"OMPI_COMM_WORLD_SIZE"},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE"}};
+const Source pmi_names = {"PMI_RANK",
+                          {"PMI_SIZE"},
+                          {"PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
+                          {"PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
 // Step values before job values: a step may be smaller than its job.
-const Source kSlurm = {
+const Source slurm_names = {
     "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {"SLURM_LOCALID"}, {}};
 
 class Reader {
@@ -44,7 +44,7 @@ class Reader {
   }
 
   // The whole number in a variable, or nothing when it is unset.
-  std::optional<int> number(const char* name, int least, int most = kIntMax) const {
+  std::optional<int> number(const char* name, int least, int most = int_max) const {
     const auto value = lookup_(name);
     if (!value) return std::nullopt;
     int parsed = 0;
@@ -52,7 +52,7 @@ class Reader {
     const auto [stop, error] = std::from_chars(value->data(), end, parsed);
     if (error != std::errc() || stop != end || parsed < least || parsed > most) {
       std::string range = "a whole number of at least " + std::to_string(least);
-      if (most != kIntMax) range += " and at most " + std::to_string(most);
+      if (most != int_max) range += " and at most " + std::to_string(most);
       throw WorkerEnvError(std::string(name) + "=\"" + *value + "\": expected " + range);
     }
     return parsed;
@@ -80,21 +80,21 @@ void expect_below(const std::string& name, int value, const std::string& limit_n
 // The shell of a Slurm batch script has SLURM_PROCID=0 and the job's SLURM_NTASKS, but is no task
 // of any step: a program started there without srun is alone.
 bool is_slurm_batch_shell(const Reader& reader) {
-  constexpr std::uint64_t kFirstSpecialStep = 0xFFFFFFF0;  // Batch, interactive, extern, ...
+  constexpr std::uint64_t first_special_step = 0xFFFFFFF0;  // Batch, interactive, extern, ...
   if (!reader.has("SLURM_JOB_ID")) return false;
   const std::string step = reader.text("SLURM_STEP_ID", "");
   std::uint64_t id = 0;
   const auto [stop, error] = std::from_chars(step.data(), step.data() + step.size(), id);
   const bool is_number = !step.empty() && error == std::errc() && stop == step.data() + step.size();
-  return !is_number || id >= kFirstSpecialStep;
+  return !is_number || id >= first_special_step;
 }
 
 const Source* choose_source(const Reader& reader) {
   // RANK first: a ddprun or torchrun that mpirun or srun has started passes their variables on.
-  for (const Source* source : {&kTorchrun, &kOpenMpi, &kPmi}) {
+  for (const Source* source : {&torchrun_names, &open_mpi_names, &pmi_names}) {
     if (reader.has(source->rank)) return source;
   }
-  if (reader.has(kSlurm.rank) && !is_slurm_batch_shell(reader)) return &kSlurm;
+  if (reader.has(slurm_names.rank) && !is_slurm_batch_shell(reader)) return &slurm_names;
   return nullptr;
 }
 
@@ -157,7 +157,9 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   }
 }
 
-bool under_mpi(const Reader& reader) { return reader.has(kOpenMpi.rank) || reader.has(kPmi.rank); }
+bool under_mpi(const Reader& reader) {
+  return reader.has(open_mpi_names.rank) || reader.has(pmi_names.rank);
+}
 
 void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& env) {
   const std::string addr = reader.text("MASTER_ADDR", "");

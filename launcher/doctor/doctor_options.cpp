@@ -107,7 +107,7 @@ std::string doctor_help() {
       "\n" +
       command_line::wrapped(
           "Each host is asked over ssh, as ddprun -H starts nodes; nothing stays there. Of up to "
-          "16 hosts all pairs are measured, half a second each, of more a ring and a sample.",
+          "16 hosts all pairs are measured, a third of a second each, of more a ring and a sample.",
           0, columns) +
       "\n";
   for (const WatchOptionRow& row : doctor_option_table()) {

@@ -23,10 +23,10 @@ namespace {
 using Level = Finding::Level;
 using rendezvous::counted;
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kIndent = 7;  // Behind the level's word.
-constexpr std::size_t kPairsShown = 12;
-constexpr int kGreen = 64;  // One of the colours of ranks, which show on black and on white.
+constexpr std::size_t columns = 80;
+constexpr std::size_t indent = 7;  // Behind the level's word.
+constexpr std::size_t pairs_shown = 12;
+constexpr int green_color = 64;  // One of the colours of ranks, which show on black and on white.
 
 const char* word_of(Level level) {
   switch (level) {
@@ -41,7 +41,7 @@ const char* word_of(Level level) {
 }
 
 int color_of(Level level) {
-  if (level == Level::Green) return kGreen;
+  if (level == Level::Green) return green_color;
   return line_color(level == Level::Red ? LineKind::Error : LineKind::Warning);
 }
 
@@ -77,7 +77,7 @@ class ReportText {
 };
 
 void ReportText::add(Level level, const std::string& content) {
-  std::string lines = command_line::wrapped(content, kIndent, kColumns);
+  std::string lines = command_line::wrapped(content, indent, columns);
   const std::string word = word_of(level);
   lines.replace(0, word.size(), colors_ ? colored(word, color_of(level)) : word);
   text_ += lines;
@@ -100,8 +100,8 @@ void ReportText::head() {
 
 void ReportText::bad(const Finding& finding) {
   add(finding.level, fmt::format("{}: {}: {}", finding.where, finding.what, finding.value));
-  text_ += command_line::wrapped(finding.reason, kIndent, kColumns);
-  text_ += command_line::wrapped("do: " + finding.remedy, kIndent, kColumns);
+  text_ += command_line::wrapped(finding.reason, indent, columns);
+  text_ += command_line::wrapped("do: " + finding.remedy, indent, columns);
 }
 
 void ReportText::good_of(const std::string& where) {
@@ -134,17 +134,17 @@ void ReportText::speeds() {
     if (pair.bytes_per_s > 0) measured.push_back(pair);
   }
   if (measured.empty()) return;
-  const bool all = measured.size() <= kPairsShown;
+  const bool all = measured.size() <= pairs_shown;
   text_ += all ? "\nbandwidth of one connection, and a round trip\n"
                : fmt::format(
                      "\nbandwidth of one connection, and a round trip: the slowest {} of "
                      "{}\n",
-                     kPairsShown, measured.size());
+                     pairs_shown, measured.size());
   if (!all) {
     std::sort(measured.begin(), measured.end(), [](const PairFacts& one, const PairFacts& other) {
       return one.bytes_per_s < other.bytes_per_s;
     });
-    measured.resize(kPairsShown);
+    measured.resize(pairs_shown);
   }
   for (const PairFacts& pair : measured) text_ += pair_line(pair);
 }
@@ -182,16 +182,16 @@ std::string machine_line(const ExaminedHost& host) {
 
 void ReportText::block() {
   text_ += "\nTo paste into an issue (it holds no secret):\n```text\n";
-  text_ += command_line::wrapped(report_.version, 0, kColumns);
+  text_ += command_line::wrapped(report_.version, 0, columns);
   for (const Finding& finding : report_.findings) {
     if (finding.level == Level::Green) continue;
     text_ += command_line::wrapped(fmt::format("{} {}: {}: {}", word_of(finding.level),
                                                finding.where, finding.what, finding.value),
-                                   0, kColumns);
+                                   0, columns);
   }
   constexpr std::size_t hosts_shown = 8;
   for (std::size_t i = 0; i < std::min(hosts_shown, report_.hosts.size()); ++i) {
-    text_ += command_line::wrapped(machine_line(report_.hosts[i]), 0, kColumns);
+    text_ += command_line::wrapped(machine_line(report_.hosts[i]), 0, columns);
   }
   if (report_.hosts.size() > hosts_shown) {
     text_ += fmt::format("and {} more\n", report_.hosts.size() - hosts_shown);

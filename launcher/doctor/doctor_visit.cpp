@@ -45,15 +45,15 @@ using rendezvous::counted;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kSaidMax = 8 << 10;
-constexpr int kAtOnce = 8;  // ssh that log in. An sshd on the way may turn the eleventh away.
-constexpr HostsLimits kAsForAJob;
-constexpr milliseconds kHelloMost{60'000};
-constexpr milliseconds kFactsMost{20'000};  // A driver's library may be read from a file server.
-constexpr milliseconds kClockMost{5'000};
-constexpr milliseconds kListenMost{10'000};
-constexpr milliseconds kGoodbyeMost{5'000};
-constexpr int kStepsOfPair = 5;  // Two connections and greetings, and a large message.
+constexpr std::size_t said_max = 8 << 10;
+constexpr int at_once = 8;  // ssh that log in. An sshd on the way may turn the eleventh away.
+constexpr HostsLimits as_for_ajob;
+constexpr milliseconds hello_most{60'000};
+constexpr milliseconds facts_most{20'000};  // A driver's library may be read from a file server.
+constexpr milliseconds clock_most{5'000};
+constexpr milliseconds listen_most{10'000};
+constexpr milliseconds goodbye_most{5'000};
+constexpr int steps_of_pair = 5;  // Two connections and greetings, and a large message.
 
 // One host as the doctor sees it.
 struct Visited {
@@ -120,7 +120,7 @@ class DoctorVisit {
   std::shared_ptr<const std::string> copy_;
   asio::io_context io_{1};
   std::vector<std::unique_ptr<Visited>> hosts_;
-  int at_once_ = kAtOnce;
+  int at_once_ = at_once;
   DoctorReport report_;
 };
 
@@ -157,7 +157,7 @@ void DoctorVisit::start(int number) {
                    [this, number](std::string_view bytes) {
                      std::string& said = at(number).said;
                      said += bytes;
-                     if (said.size() > kSaidMax) said.erase(0, said.size() - kSaidMax);
+                     if (said.size() > said_max) said.erase(0, said.size() - said_max);
                    },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
                .may_read = [] { return true; }});
@@ -179,8 +179,8 @@ void DoctorVisit::on_out(int number, std::string_view bytes) {
                            host.copied = true;
                            host.connection->send(copy_, *copy_);
                          }
-                         if (host.noise.size() > kSaidMax) {
-                           host.noise.erase(0, host.noise.size() - kSaidMax);
+                         if (host.noise.size() > said_max) {
+                           host.noise.erase(0, host.noise.size() - said_max);
                          }
                        },
                        [&](std::string_view line) {
@@ -198,8 +198,8 @@ void DoctorVisit::on_out(int number, std::string_view bytes) {
 bool DoctorVisit::will_be_tried_again(int number, int code) {
   Visited& host = at(number);
   if (host.hello || !is_turned_away(code, host.said)) return false;
-  if (++host.turned_away >= kAsForAJob.tries) return false;
-  at_once_ = kAsForAJob.at_once_where_short;
+  if (++host.turned_away >= as_for_ajob.tries) return false;
+  at_once_ = as_for_ajob.at_once_where_short;
   host.waits_to_start = true;
   host.not_before = Clock::now() + pause_of_turned_away(number, host.turned_away);
   host.said.clear();
@@ -274,12 +274,12 @@ void DoctorVisit::greet_all() {
       Visited& host = at(i);
       if (host.waits_to_start && now < host.not_before) until = std::min(until, host.not_before);
       if (!is_awaited(hosts_[static_cast<std::size_t>(i)])) continue;
-      if (now >= host.started + kHelloMost) {
+      if (now >= host.started + hello_most) {
         const std::string words = last_words_of(host.said.empty() ? host.noise : host.said);
         lose(i, "no answer within 60 s" + (words.empty() ? "" : ": " + harmless(words)),
              "does ssh " + host.host.login + " true come back?");
       } else {
-        until = std::min(until, host.started + kHelloMost);
+        until = std::min(until, host.started + hello_most);
       }
     }
     if (until == Clock::time_point::max()) continue;  // None of those that were started is left.
@@ -326,7 +326,7 @@ void DoctorVisit::ask_clocks() {
   for (int tries = 0; tries < 3; ++tries) {
     const auto wall = std::chrono::system_clock::now();
     const auto steady = Clock::now();
-    ask(to_all({.what = ProbeAsk::What::Clock}), kClockMost, "its clock");
+    ask(to_all({.what = ProbeAsk::What::Clock}), clock_most, "its clock");
     for (const auto& host : hosts_) {
       const auto there = host->answer ? read_clock(*host->answer) : std::nullopt;
       if (!there) continue;
@@ -355,7 +355,7 @@ void DoctorVisit::ask_facts() {
     asks.emplace_back(i, one);
   }
   show_progress("asking " + counted(count(), "host"));
-  ask(asks, kFactsMost, "its facts");
+  ask(asks, facts_most, "its facts");
   for (int i = 0; i < count(); ++i) {
     if (at(i).answer) at(i).facts = read_machine_facts(*at(i).answer);
     if (!at(i).facts && !at(i).gone) {
@@ -406,7 +406,7 @@ void DoctorVisit::open_ports() {
     }
     asks.emplace_back(i, one);
   }
-  ask(asks, kListenMost, "its ports");
+  ask(asks, listen_most, "its ports");
   for (const auto& [number, one] : asks) {
     Visited& host = at(number);
     if (host.gone) continue;
@@ -446,7 +446,7 @@ void DoctorVisit::measure_pairs() {
       asks.emplace_back(from, one);
       tried.push_back({.from = from, .to = to, .address = target.address});
     }
-    ask(asks, kStepsOfPair * options_.timeout + kListenMost, "a connection");
+    ask(asks, steps_of_pair * options_.timeout + listen_most, "a connection");
     for (const PairFacts& pair : tried) {
       const Visited& from = at(pair.from);
       auto measured = from.answer ? read_pair_facts(*from.answer) : std::nullopt;
@@ -465,7 +465,7 @@ void DoctorVisit::say_goodbye() {
     if (!host->gone) host->connection->send("bye\n");
     host->gone = true;
   }
-  const auto until = Clock::now() + kGoodbyeMost;
+  const auto until = Clock::now() + goodbye_most;
   const auto runs = [](const auto& host) { return host->connection != nullptr && !host->ended; };
   while (std::any_of(hosts_.begin(), hosts_.end(), runs) && Clock::now() < until) {
     io_.restart();

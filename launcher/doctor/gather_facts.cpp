@@ -37,8 +37,8 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::seconds kResolverMost{4};
-constexpr std::size_t kNamesMax = 40;
+constexpr std::chrono::seconds resolver_most{4};
+constexpr std::size_t names_max = 40;
 
 std::string numeric(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> text{};
@@ -78,7 +78,7 @@ std::vector<ResolvedName> resolve_all(const std::vector<std::string>& names) {
   const auto answers = std::make_shared<Answers>();
   for (const std::string& name : names) {
     answers->names.push_back(
-        {name, {}, fmt::format("no answer from the resolver within {} s", kResolverMost.count())});
+        {name, {}, fmt::format("no answer from the resolver within {} s", resolver_most.count())});
   }
   answers->missing = names.size();
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -90,7 +90,7 @@ std::vector<ResolvedName> resolve_all(const std::vector<std::string>& names) {
     }).detach();
   }
   std::unique_lock lock(answers->mutex);
-  answers->changed.wait_for(lock, kResolverMost, [&] { return answers->missing == 0; });
+  answers->changed.wait_for(lock, resolver_most, [&] { return answers->missing == 0; });
   return answers->names;
 }
 
@@ -199,7 +199,7 @@ MachineFacts gather_facts(const std::vector<std::string>& names, const std::stri
   facts.loopback_problem = loopback_problem();
   std::vector<std::string> all{facts.host_name};
   all.insert(all.end(), names.begin(),
-             names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesMax)));
+             names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), names_max)));
   facts.names = resolve_all(all);
   facts.interfaces = list_interfaces();
   facts.default_interface = read_default_interface("");

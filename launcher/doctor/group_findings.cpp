@@ -22,7 +22,7 @@ using Level = Finding::Level;
 using rendezvous::counted;
 using Members = std::vector<ProbedHost>;
 
-constexpr std::size_t kNamesShown = 4;
+constexpr std::size_t names_shown = 4;
 
 std::string rate_text(double bytes_per_s) {
   if (bytes_per_s >= 1e9) return fmt::format("{:.3g} GB/s", bytes_per_s / 1e9);
@@ -366,7 +366,7 @@ void PairExamination::look_at_speeds() {
   std::sort(rates.begin(), rates.end());
   const double usual = rates[rates.size() / 2];
   constexpr double slow_bytes_per_s = 30e6;  // A hundred megabytes of gradients in three seconds.
-  constexpr double share = 0.25;             // Noise of a half-second measurement stays above it.
+  constexpr double share = 0.25;             // Noise of so short a measurement stays above it.
   for (const PairFacts& pair : pairs_) {
     if (pair.bytes_per_s <= 0) continue;
     const bool slow = pair.bytes_per_s < slow_bytes_per_s;
@@ -412,10 +412,10 @@ Findings PairExamination::take() {
 
 std::string some_names(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+  for (std::size_t i = 0; i < std::min(names.size(), names_shown); ++i) {
     text += (i == 0 ? "" : ", ") + names[i];
   }
-  if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
+  if (names.size() > names_shown) text += fmt::format(" and {} more", names.size() - names_shown);
   return text;
 }
 

@@ -16,7 +16,7 @@ namespace {
 using Level = Finding::Level;
 using rendezvous::counted;
 
-constexpr std::uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr std::uint64_t mib = 1 << 20, gib = 1 << 30;
 
 class Examination {
  public:
@@ -186,7 +186,7 @@ void Examination::examine_open_files() {
 void Examination::examine_locked_memory() {
   const std::uint64_t soft = facts_.locked_memory.soft;
   const std::string value = soft == no_limit ? "unlimited" : size_text(soft);
-  if (facts_.has_infiniband && soft < kGiB) {
+  if (facts_.has_infiniband && soft < gib) {
     return red("locked memory", value,
                "There are InfiniBand or RoCE cards, and NCCL must register buffers of more than "
                "that with them.",
@@ -227,8 +227,8 @@ void Examination::examine_shared_memory() {
   const std::string value =
       fmt::format("{}, {} free", size_text(space.bytes), size_text(space.free_bytes));
   // Docker's own size, 64 MiB, is the one that people meet.
-  if (space.bytes <= 64 * kMiB) return amber("/dev/shm", value, reason, enlarge);
-  if (space.free_bytes < 256 * kMiB || space.free_bytes < space.bytes / 20) {
+  if (space.bytes <= 64 * mib) return amber("/dev/shm", value, reason, enlarge);
+  if (space.free_bytes < 256 * mib || space.free_bytes < space.bytes / 20) {
     return amber("/dev/shm", value, reason,
                  "remove what dead programs have left there (ls -l /dev/shm); or " + enlarge);
   }
@@ -246,11 +246,11 @@ void Examination::examine_temporary() {
                  remedy);
   }
   const std::string value = fmt::format("{}, {} free", space.path, size_text(space.free_bytes));
-  if (space.free_bytes < 16 * kMiB || space.free_files < 64) {
+  if (space.free_bytes < 16 * mib || space.free_files < 64) {
     return red("TMPDIR", space.free_files < 64 ? space.path + ", no inodes left" : value, reason,
                remedy);
   }
-  if (space.free_bytes < kGiB) {
+  if (space.free_bytes < gib) {
     return amber("TMPDIR", value, reason + " Compilers of kernels and data sets use it as well.",
                  remedy);
   }
@@ -264,7 +264,7 @@ void Examination::examine_memory() {
   const std::uint64_t free = std::min(left, facts_.memory_available);
   std::string value = free == no_limit ? "unknown" : size_text(free) + " free";
   if (limit != no_limit) value += fmt::format(", of {} for this control group", size_text(limit));
-  if (free < kGiB) {
+  if (free < gib) {
     return amber("memory", value,
                  "A worker with LibTorch takes some hundred MiB before it has a model, and who "
                  "goes beyond the limit is killed without a word (exit status 137).",

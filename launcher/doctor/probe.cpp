@@ -27,7 +27,7 @@ namespace {
 
 // Far above what the longest of rounds takes; for the case that whoever asked is gone and its
 // connection does not say so, or that a driver's library never returns.
-constexpr unsigned kPatience_s = 900;
+constexpr unsigned patience_s = 900;
 
 bool write_out(const std::string& line) {
   return command_line::write_all(STDOUT_FILENO, line).error == 0;
@@ -73,14 +73,14 @@ bool Probe::read_asks() {
   for (std::size_t end = 0; (end = received_.find('\n')) != received_.npos;) {
     const std::string line = received_.substr(0, end);
     received_.erase(0, end + 1);
-    ::alarm(kPatience_s);
+    ::alarm(patience_s);
     if (!answer(line)) return false;
   }
   return received_.size() <= ask_bytes_max;
 }
 
 int Probe::run() {
-  ::alarm(kPatience_s);
+  ::alarm(patience_s);
   const std::string connection = environment_variable("SSH_CONNECTION").value_or("");
   if (!write_out(to_line(ProbeHello{.version = version_text(), .ssh_connection = connection}))) {
     return 0;

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using rendezvous::UniqueFd;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kMeasure{300};
+constexpr milliseconds measured_for{300};
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -187,8 +187,8 @@ void Way::talk(const UniqueFd& socket) {
   }
   begin = Clock::now();
   std::size_t bytes = 0;
-  while (Clock::now() < begin + kMeasure) {
-    const std::size_t went = send(fd, probe_talk::large_bytes, begin + kMeasure);
+  while (Clock::now() < begin + measured_for) {
+    const std::size_t went = send(fd, probe_talk::large_bytes, begin + measured_for);
     bytes += went;
     if (went == 0) break;
   }

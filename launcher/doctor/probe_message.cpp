@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kListMax = 4'096;
+constexpr std::size_t list_max = 4'096;
 
 template <typename Archive>
 void members(Archive& archive, ProbeHello& hello) {
@@ -218,7 +218,7 @@ class Reader {
     if (!json.is_array()) return;
     list.clear();
     for (const Json& each : json) {
-      if (list.size() == kListMax) return;
+      if (list.size() == list_max) return;
       take(each, list.emplace_back());
     }
   }

@@ -20,8 +20,8 @@ namespace {
 
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kGuestsMax = 32;
-constexpr std::chrono::seconds kGuestMost{15};
+constexpr std::size_t guests_max = 32;
+constexpr std::chrono::seconds guest_most{15};
 
 // Both families by one socket where there are both; `port` 0: any, which is set.
 UniqueFd listener_on(int& port, std::string& problem) {
@@ -91,7 +91,7 @@ void ProbeServer::serve(const std::vector<pollfd>& ready) {
   };
   const auto now = std::chrono::steady_clock::now();
   std::erase_if(guests_, [&](Guest& guest) {
-    return now - guest.since > kGuestMost || (is_ready(guest.socket.get()) && !serve(guest));
+    return now - guest.since > guest_most || (is_ready(guest.socket.get()) && !serve(guest));
   });
   for (const UniqueFd& listener : listeners_) {
     if (is_ready(listener.get())) accept(listener.get());
@@ -100,7 +100,7 @@ void ProbeServer::serve(const std::vector<pollfd>& ready) {
 
 void ProbeServer::accept(int listener) {
   UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket || guests_.size() >= kGuestsMax) return;
+  if (!socket || guests_.size() >= guests_max) return;
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   guests_.push_back({std::move(socket), std::chrono::steady_clock::now(), "", false, 0});

@@ -26,12 +26,6 @@ ValueKind kind_of(const OptionRow& row) {
   return ValueKind::Nothing;
 }
 
-std::string spaced(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 // Options that can be given.
 std::vector<const OptionRow*> rows() {
   std::vector<const OptionRow*> result;
@@ -55,7 +49,7 @@ std::string bash_values() {
       case ValueKind::Nothing:
         continue;
       case ValueKind::Choices:
-        action = fmt::format("offer=(-W '{}')", spaced(row->choices()));
+        action = fmt::format("offer=(-W '{}')", command_line::with_blanks(row->choices()));
         break;
       case ValueKind::File:
         action = "offer=(-f)";
@@ -81,7 +75,7 @@ std::string subcommands(const char* between) {
   return text;
 }
 
-constexpr const char* kBashHead =
+constexpr const char* bash_head =
     R"(# Completion of ddprun for bash. Made from the table of options; scripts/update_docs writes it.
 
 # Sets `words` to what stands before the cursor, and `begins` to where each of them begins in
@@ -123,7 +117,7 @@ _ddprun_place() {
 }
 )";
 
-constexpr const char* kBashTail = R"(  *) offer=() ;;
+constexpr const char* bash_tail = R"(  *) offer=() ;;
   esac
 }
 
@@ -264,7 +258,7 @@ std::string zsh_value(const OptionRow& row) {
   std::string action;
   switch (kind_of(row)) {
     case ValueKind::Choices:
-      action = fmt::format("({})", spaced(row.choices()));
+      action = fmt::format("({})", command_line::with_blanks(row.choices()));
       break;
     case ValueKind::File:
       action = "_files";
@@ -299,12 +293,12 @@ std::string bash_completion() {
     auto& list = row->is_flag() ? switches : valued;
     for (const std::string& name : spellings(*row)) list.push_back(name);
   }
-  return with_subcommands(kBashHead, " | option,") + "\n_ddprun_options() {\n  switches=(\n" +
+  return with_subcommands(bash_head, " | option,") + "\n_ddprun_options() {\n  switches=(\n" +
          command_line::bash_array(switches) + "  )\n  valued=(\n" +
          command_line::bash_array(valued) + "  )\n}\n\n" + bash_commands() +
          "# Sets `offer` to what compgen is to offer for `option`.\n"
          "_ddprun_value() {\n  case $option in\n" +
-         bash_values() + with_subcommands(kBashTail, " ");
+         bash_values() + with_subcommands(bash_tail, " ");
 }
 
 std::string zsh_completion() {

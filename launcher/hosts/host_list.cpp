@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kNameBytesMax = 255;  // Of a domain name; longer ones are no hosts.
+constexpr std::size_t name_bytes_max = 255;  // Of a domain name; longer ones are no hosts.
 
 std::string shown(std::string_view text) {
   std::string safe;
@@ -49,7 +49,7 @@ void require_plain(std::string_view text, std::string_view extra, std::string_vi
   const auto is_plain = [&](unsigned char c) {
     return c < 128 && (std::isalnum(c) != 0 || extra.find(static_cast<char>(c)) != extra.npos);
   };
-  if (text.empty() || text.front() == '-' || text.size() > kNameBytesMax ||
+  if (text.empty() || text.front() == '-' || text.size() > name_bytes_max ||
       !std::all_of(text.begin(), text.end(), is_plain)) {
     throw HostListError(shown(word) + ": expected a host, as in node1, node1:8, user@node1 or " +
                         "gpu[01-16]:8");
@@ -270,7 +270,7 @@ std::vector<std::string> expand_ranges(const std::string& pattern) {
     }
     names = std::move(longer);
   };
-  if (pattern.size() > kNameBytesMax) require_plain("", "", pattern);
+  if (pattern.size() > name_bytes_max) require_plain("", "", pattern);
   for (std::size_t begin = 0; begin < pattern.size();) {
     const std::size_t open = std::min(pattern.find('[', begin), pattern.size());
     append({pattern.substr(begin, open - begin)});

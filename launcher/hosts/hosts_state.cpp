@@ -103,7 +103,7 @@ HostsStep HostsState::hello(int node, TimePoint now) {
   return {{{What::Tell, 0}}, "all nodes are there: node 0 opens the endpoint"};
 }
 
-HostsStep HostsState::opened(TimePoint) {
+HostsStep HostsState::opened() {
   if (phase_ != Phase::Opening) return {{}, "the endpoint is open already"};
   phase_ = Phase::Running;
   HostsStep step{{}, "the endpoint is open: the other nodes are told where"};

@@ -25,10 +25,11 @@ struct HostsLimits {
   std::chrono::milliseconds hello{60'000};    // From a node's start to its hello.
   std::chrono::milliseconds opening{60'000};  // From there until node 0 listens.
   std::chrono::milliseconds ending{90'000};   // From a stop until the last one has ended.
-  std::chrono::milliseconds killing{10'000};  // The same after a second Ctrl-C.
-  bool elastic = false;                       // The others may go on without one.
-  bool stay = false;                          // A node goes on without its connection.
-  int least = 0;                              // Nodes that a first round takes; 0: all of them.
+  // The same where nobody has workers that need time, or a second Ctrl-C says that there is none.
+  std::chrono::milliseconds killing{10'000};
+  bool elastic = false;  // The others may go on without one.
+  bool stay = false;     // A node goes on without its connection.
+  int least = 0;         // Nodes that a first round takes; 0: all of them.
 };
 
 // For how long a host that was turned away `times` times is left alone: by its number another time
@@ -74,8 +75,8 @@ class HostsState {
   // again after a while, and from then on fewer are at a time. Nothing: it has had all its tries.
   std::optional<HostsStep> turned_away(int node, TimePoint now);
   HostsStep hello(int node, TimePoint now);
-  HostsStep opened(TimePoint now);  // By node 0.
-  HostsStep begun();                // A round has, on any node.
+  HostsStep opened();  // By node 0.
+  HostsStep begun();   // A round has, on any node.
   // The connection to `node` has ended.
   HostsStep ended(int node, Verdict verdict, TimePoint now);
   HostsStep signal(int signal, TimePoint now);

@@ -23,9 +23,9 @@ namespace {
 
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kRequestBytesMax = 64 << 20;  // Far above what execve takes.
-constexpr std::size_t kSecretBytesMax = 8192;
-constexpr int kAboveWorkers = 10;  // Descriptors up to 6 mean something to workers.
+constexpr std::size_t request_bytes_max = 64 << 20;  // Far above what execve takes.
+constexpr std::size_t secret_bytes_max = 8192;
+constexpr int above_workers = 10;  // Descriptors up to 6 mean something to workers.
 
 [[noreturn]] void no_starter(const std::string& what) {
   throw std::runtime_error("this is the launcher of one node, started by ddprun -H, and " + what);
@@ -36,7 +36,7 @@ void write_out(const std::string& line) { command_line::write_all(STDOUT_FILENO,
 
 // What stdin was; /dev/null is in its place.
 UniqueFd take_stdin() {
-  UniqueFd taken = rendezvous::duplicate(STDIN_FILENO, kAboveWorkers);
+  UniqueFd taken = rendezvous::duplicate(STDIN_FILENO, above_workers);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing || ::dup2(nothing.get(), STDIN_FILENO) < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot put /dev/null in its place");
@@ -66,7 +66,7 @@ NodeChannel::NodeChannel(const std::string& version) {
   const char* connection = std::getenv("SSH_CONNECTION");
   write_out(to_line(
       NodeHello{.version = version, .ssh_connection = connection != nullptr ? connection : ""}));
-  const auto request = read_request(read_line_of_stdin(kRequestBytesMax));
+  const auto request = read_request(read_line_of_stdin(request_bytes_max));
   if (!request) no_starter("was told nothing that it understands");
   request_ = *request;
   if (request_.has_secret) take_secret();
@@ -93,8 +93,8 @@ void NodeChannel::take_secret() {
   std::size_t size = 0;
   for (int byte = 0; (byte = read_byte(fd_.get())) != '\n'; ++size) {
     if (byte < 0) no_starter("that one is gone");
-    if (size == kSecretBytesMax) {
-      no_starter("was given a secret of more than " + std::to_string(kSecretBytesMax) + " bytes");
+    if (size == secret_bytes_max) {
+      no_starter("was given a secret of more than " + std::to_string(secret_bytes_max) + " bytes");
     }
     const auto letter = static_cast<char>(byte);
     command_line::write_all(to_reader.get(), {&letter, 1});
@@ -107,7 +107,7 @@ void NodeChannel::watch(asio::io_context& io, std::function<void(int signal)> on
   on_gone_ = std::move(on_gone);
   // Its own copy: closing it must leave fd_ to the destructor.
   auto input = std::make_unique<asio::posix::stream_descriptor>(io);
-  rendezvous::hand_over(rendezvous::duplicate(fd_.get(), kAboveWorkers), *input);
+  rendezvous::hand_over(rendezvous::duplicate(fd_.get(), above_workers), *input);
   input_ = std::move(input);  // Where that fails it goes before `io` does.
   wait();
 }

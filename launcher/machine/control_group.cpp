@@ -29,13 +29,13 @@ std::vector<std::string> group_folders(const std::string& mount, const std::stri
   return folders;
 }
 
-constexpr std::uint64_t kBeyondAnyMemory = std::uint64_t{1} << 60;  // Version 1's "no limit".
+constexpr std::uint64_t beyond_any_memory = std::uint64_t{1} << 60;  // Version 1's "no limit".
 
 // Files that are read again are given back when memory runs short, so they are not counted as used.
 void take_memory(const std::string& folder, const char* limit_file, const char* used_file,
                  const char* cache_name, ControlGroup& group) {
   const auto limit = number_of_file(folder + limit_file);
-  if (!limit || *limit >= std::min(kBeyondAnyMemory, group.memory_max)) return;
+  if (!limit || *limit >= std::min(beyond_any_memory, group.memory_max)) return;
   group.memory_max = *limit;
   const std::uint64_t used = number_of_file(folder + used_file).value_or(0);
   const std::uint64_t cache = named_number(folder + "/memory.stat", cache_name).value_or(0);

@@ -20,7 +20,9 @@ class RoundMemory {
   void forget();  // This agent is a new node from here on.
 
   // Whether the round could go on for this node under another coordinator: not if it has none, or
-  // goes itself, or if the job's verdict is out.
+  // goes itself, or if the job's verdict is out. Who has said that it goes votes no more, even
+  // where the others are no majority without it: the coordinator, which may only be out of sight,
+  // counts on that (rendezvous/job/quorum.h).
   bool could_go_on() const { return seat_ && !ends_; }
   // This node goes, or the job's verdict is out.
   bool ends() const { return ends_; }

@@ -18,12 +18,6 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "--" : ", --") + name;
-  return text;
-}
-
 // As argparse: something that looks like an option is no value, a negative number is.
 bool looks_like_option(const std::string& word) {
   if (word.size() < 2 || word[0] != '-') return false;
@@ -153,7 +147,7 @@ class Splitter {
     for (const OptionRow* row : matches) names.push_back(row->name);
     if (!names.empty()) {
       names.insert(names.end(), others.begin(), others.end());
-      throw usage_error(word + " is ambiguous: it could be " + joined(names));
+      throw usage_error(word + " is ambiguous: it could be " + command_line::listed_options(names));
     }
     if (means_workers(name)) throw usage_error("unknown option " + word + workers_hint);
     for (const OptionRow& row : option_table()) names.push_back(row.name);

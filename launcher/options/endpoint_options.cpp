@@ -14,12 +14,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint16_t kStaticPort = 29500;  // torchrun's own defaults.
-constexpr std::uint16_t kC10dPort = 29400;
-constexpr std::uint16_t kEtcdPort = 2379;
-constexpr std::size_t kRunIdBytesMax = 256;
+constexpr std::uint16_t static_port = 29500;  // torchrun's own defaults.
+constexpr std::uint16_t c10d_port = 29400;
+constexpr std::uint16_t etcd_port = 2379;
+constexpr std::size_t run_id_bytes_max = 256;
 // `welcome` tells agents of it in milliseconds, in an int.
-constexpr std::chrono::milliseconds kHeartbeatTimeoutMax = std::chrono::seconds(1'000'000);
+constexpr std::chrono::milliseconds heartbeat_timeout_max = std::chrono::seconds(1'000'000);
 
 // A UUID by its look, because torchrun's are.
 std::string random_run_id() {
@@ -39,8 +39,8 @@ void decide_run_id(const SplitArguments& given, LaunchOptions& result) {
   if (result.run_id.empty() || (result.standalone && id == nullptr))
     result.run_id = random_run_id();
   if (!is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
-      result.run_id.size() > kRunIdBytesMax) {
-    throw usage_error("--rdzv-id: expected at most " + std::to_string(kRunIdBytesMax) +
+      result.run_id.size() > run_id_bytes_max) {
+    throw usage_error("--rdzv-id: expected at most " + std::to_string(run_id_bytes_max) +
                       " printable characters without '/', as it names the folder of the logs");
   }
 }
@@ -88,7 +88,7 @@ void decide_etcd_endpoint(const SplitArguments& given, LaunchOptions& result) {
   }
   const HostPort parsed = parse_endpoint(*endpoint);
   result.endpoint_host = parsed.host;
-  result.endpoint_port = parsed.port.value_or(kEtcdPort);
+  result.endpoint_port = parsed.port.value_or(etcd_port);
   result.endpoint_sources.address = endpoint->source;
   if (parsed.port) result.endpoint_sources.port = endpoint->source;
 }
@@ -159,7 +159,7 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
   const bool is_static = result.backend == RendezvousBackend::Static;
   const bool one_node = result.nnodes_max == 1;
   result.endpoint_host = chosen.host;
-  const std::uint16_t usual = is_static ? kStaticPort : kC10dPort;
+  const std::uint16_t usual = is_static ? static_port : c10d_port;
   // torchrun's fixed port makes two jobs of one node collide; nobody else needs to know it there.
   result.endpoint_port = chosen.port.value_or(one_node ? 0 : usual);
   if (result.endpoint_port == 0 && !one_node) {
@@ -290,7 +290,7 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
                       ": expected heartbeat_timeout above keep_alive_interval, or "
                       "every node would count as lost");
   }
-  if (heartbeat.timeout > kHeartbeatTimeoutMax) {
+  if (heartbeat.timeout > heartbeat_timeout_max) {
     throw usage_error(option->source + ": a node would count as lost after " +
                       rendezvous::time_text(heartbeat.timeout) +
                       " of silence: expected at most 1000000 s");

@@ -16,7 +16,7 @@ struct OwnStatus {
   int status;
 };
 // Not 2, which is known before any option is.
-constexpr std::array kOwnStatuses = {OwnStatus{"internal", exit_status::internal},
+constexpr std::array own_statuses = {OwnStatus{"internal", exit_status::internal},
                                      OwnStatus{"timeout", exit_status::rendezvous_timeout},
                                      OwnStatus{"coordinator", exit_status::coordinator_lost},
                                      OwnStatus{"refused", exit_status::refused},
@@ -25,7 +25,7 @@ constexpr std::array kOwnStatuses = {OwnStatus{"internal", exit_status::internal
 
 std::string names_of_statuses() {
   std::string text;
-  for (const OwnStatus& own : kOwnStatuses)
+  for (const OwnStatus& own : own_statuses)
     text += (text.empty() ? "" : ", ") + std::string(own.name);
   return text;
 }
@@ -41,9 +41,9 @@ std::map<int, int> parse_exit_code_map(const GivenOption& given) {
     begin = end + 1;
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string name = entry.substr(0, equals);
-    const auto own = std::find_if(kOwnStatuses.begin(), kOwnStatuses.end(),
+    const auto own = std::find_if(own_statuses.begin(), own_statuses.end(),
                                   [&](const OwnStatus& status) { return status.name == name; });
-    if (own == kOwnStatuses.end() || equals == entry.size()) {
+    if (own == own_statuses.end() || equals == entry.size()) {
       throw usage_error(given.source + ": expected NAME=NUMBER,... with the names " +
                         names_of_statuses() + "; \"" + entry + "\" is none");
     }

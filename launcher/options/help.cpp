@@ -13,15 +13,15 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kMeaningColumn = 8;
+constexpr std::size_t columns = 80;
+constexpr std::size_t meaning_column = 8;
 
 struct BriefRow {
   const char* name;
   const char* meaning;
 };
 // What -h shows; as many as fit on a screen of 24 lines.
-constexpr BriefRow kBriefRows[] = {
+constexpr BriefRow brief_rows[] = {
     {"nproc-per-node", "workers on this node"},
     {"hosts", "start it on these hosts, over ssh"},
     {"nnodes", "nodes of the job"},
@@ -39,7 +39,7 @@ constexpr BriefRow kBriefRows[] = {
 };
 
 std::string wrapped(const std::string& text, std::size_t indent) {
-  return command_line::wrapped(text, indent, kColumns);
+  return command_line::wrapped(text, indent, columns);
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ std::string short_help() {
     if (example.in_short_help) text += "  " + example.command + "\n";
   }
   text += "\n";
-  for (const BriefRow& brief : kBriefRows) {
+  for (const BriefRow& brief : brief_rows) {
     const OptionRow& row = option_row(brief.name);
     std::string line = fmt::format("  {}", row.signature());
     // A long list of choices is left to --help.
@@ -98,7 +98,7 @@ std::string short_help() {
     line += brief.meaning;
     const bool says_much = !row.fallback.empty() && row.fallback != "off";
     const std::string fallback = says_much ? fmt::format(" ({})", row.fallback) : "";
-    if (line.size() + fallback.size() <= kColumns) line += fallback;
+    if (line.size() + fallback.size() <= columns) line += fallback;
     text += line + "\n";
   }
   std::string names;
@@ -111,13 +111,13 @@ std::string short_help() {
 std::string full_help() {
   std::string text = usage_line() + "\n";
   for (const UsageExample& example : usage_examples()) {
-    text += fmt::format("  {}\n{}", example.command, wrapped(example.meaning, kMeaningColumn));
+    text += fmt::format("  {}\n{}", example.command, wrapped(example.meaning, meaning_column));
   }
   for (const std::string& rule : usage_rules()) text.append("\n").append(wrapped(rule, 0));
   text += "\nWithout a program\n";
   for (const SubcommandRow& row : subcommand_table()) {
     text += fmt::format("  ddprun {} {}\n{}", row.name, row.usage,
-                        wrapped(row.meaning, kMeaningColumn));
+                        wrapped(row.meaning, meaning_column));
   }
   for (OptionGroup group : option_groups()) {
     text.append("\n").append(group_title(group)).append("\n");
@@ -125,10 +125,10 @@ std::string full_help() {
       if (row.group != group) continue;
       const std::string head = fmt::format("  {}", row.signature());
       const std::string fallback = row.fallback.empty() ? "" : fmt::format("({})", row.fallback);
-      const bool fits = head.size() + 3 + fallback.size() <= kColumns;
+      const bool fits = head.size() + 3 + fallback.size() <= columns;
       text += head + (fits && !fallback.empty() ? "   " : "") + (fits ? fallback : "") + "\n";
       text +=
-          wrapped(fits ? row.meaning : fmt::format("{} {}", fallback, row.meaning), kMeaningColumn);
+          wrapped(fits ? row.meaning : fmt::format("{} {}", fallback, row.meaning), meaning_column);
     }
   }
   text.pop_back();  // Whoever prints it ends the line.

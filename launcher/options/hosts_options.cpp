@@ -20,19 +20,19 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kHostfileBytesMax = 16 << 20;
+constexpr std::size_t hostfile_bytes_max = 16 << 20;
 static_assert(workers_of_host_max == rendezvous::workers_per_node_limit);
 
 std::string read_hostfile(const GivenOption& given) {
   std::ifstream file(given.value, std::ios::binary);
   if (!file) throw usage_error(given.source + ": cannot read that file; does it exist?");
-  std::string text(kHostfileBytesMax + 1, '\0');
+  std::string text(hostfile_bytes_max + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.gcount() == 0 && !file.eof())) {
     throw usage_error(given.source + ": cannot read that file");
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kHostfileBytesMax) throw usage_error(given.source + ": that is no hostfile");
+  if (text.size() > hostfile_bytes_max) throw usage_error(given.source + ": that is no hostfile");
   return text;
 }
 

@@ -26,9 +26,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kIntMax = std::numeric_limits<int>::max();
-constexpr std::size_t kRestartMemoryLeast = 64 << 10;  // Less would be a mistake in the unit.
-constexpr std::size_t kLogBytesLeast = 4096;  // Smaller files would be a mistake in the unit.
+constexpr int int_max = std::numeric_limits<int>::max();
+constexpr std::size_t restart_memory_least = 64 << 10;  // Less would be a mistake in the unit.
+constexpr std::size_t log_bytes_least = 4096;  // Smaller files would be a mistake in the unit.
 
 class Decision {
  public:
@@ -87,7 +87,7 @@ void Decision::decide_shape() {
     result.nproc_min = range.min;
   }
   if (const auto* rank = get("node-rank")) {
-    result.node_rank = parse_count(*rank, 0, kIntMax);
+    result.node_rank = parse_count(*rank, 0, int_max);
     result.node_rank_given = true;
     // Where nodes come and go it is a wish, and those beyond MAX stand by.
     if (result.backend == RendezvousBackend::Static && result.node_rank >= result.nnodes_max) {
@@ -103,7 +103,7 @@ void Decision::decide_shape() {
     result.role = role->value;
   }
   if (const auto* threads = get("omp-threads")) {
-    if (threads->value != "auto") parse_count(*threads, 1, kIntMax, "auto, or ");
+    if (threads->value != "auto") parse_count(*threads, 1, int_max, "auto, or ");
     result.omp_threads = threads->value;
   }
   decide_binding();
@@ -135,7 +135,7 @@ void Decision::check_visible_devices() const {
 
 void Decision::decide_failures() {
   if (const auto* restarts = get("max-restarts")) {
-    result.max_restarts = parse_count(*restarts, 0, kIntMax);
+    result.max_restarts = parse_count(*restarts, 0, int_max);
   }
   if (const auto* timeout = get("shutdown-timeout")) {
     result.shutdown_timeout = parse_seconds(*timeout, timeout->value, milliseconds(0));
@@ -173,7 +173,7 @@ void Decision::decide_stalls() {
 
 void Decision::decide_restarts() {
   if (const auto* memory = get("restart-memory"); memory != nullptr && memory->value != "0") {
-    result.restart_memory = parse_bytes(*memory, kRestartMemoryLeast);
+    result.restart_memory = parse_bytes(*memory, restart_memory_least);
   }
   if (result.nproc_min < result.nproc_per_node && result.max_restarts == 0) {
     note(get("nproc-per-node")->source +
@@ -181,7 +181,7 @@ void Decision::decide_restarts() {
     result.nproc_min = result.nproc_per_node;
   }
   if (const auto* spares = get("spares")) {
-    result.spares = parse_count(*spares, 0, kIntMax);
+    result.spares = parse_count(*spares, 0, int_max);
     if (result.spares > result.nproc_per_node) {
       throw usage_error(spares->source +
                         ": each spare is for one of this node's workers, of which "
@@ -202,7 +202,7 @@ void Decision::decide_restarts() {
     result.restart_backoff = parse_seconds(*backoff, backoff->value, milliseconds(0));
   }
   if (const auto* same = get("max-same-failures")) {
-    result.max_same_failures = parse_count(*same, 0, kIntMax);
+    result.max_same_failures = parse_count(*same, 0, int_max);
   }
   if (const auto* healthy = get("reset-restarts-after"); healthy && healthy->value != "never") {
     result.reset_restarts_after = parse_seconds(*healthy, healthy->value, milliseconds(1));
@@ -268,10 +268,10 @@ void Decision::decide_log_files() {
     result.stderr_filters = parse_texts(*texts);
   }
   if (const auto* size = get("log-rotate")) {
-    result.log_rotation.bytes_max = parse_bytes(*size, kLogBytesLeast);
+    result.log_rotation.bytes_max = parse_bytes(*size, log_bytes_least);
   }
   if (const auto* keep = get("log-keep"); keep != nullptr && keep->value != "all") {
-    result.log_rotation.keep = parse_count(*keep, 0, kIntMax, "all, or ");
+    result.log_rotation.keep = parse_count(*keep, 0, int_max, "all, or ");
     if (result.log_rotation.bytes_max == 0)
       note(keep->source + " has no effect without --log-rotate");
   }

@@ -25,7 +25,7 @@ struct NodeRow {
   const char* address;  // Of the first node, or of all, a line each.
   const char* port;
 };
-constexpr std::array kNodeRows = {
+constexpr std::array node_rows = {
     NodeRow{"LeaderWorkerSet", "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX", "LWS_GROUP_SIZE",
             "LWS_LEADER_ADDRESS", ""},
     NodeRow{"AWS Batch", "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NODE_INDEX",
@@ -267,7 +267,7 @@ void say_port(Platform& platform, const Variables& variables, const char* job) {
 }  // namespace
 
 Platform read_cloud(const Surroundings& around) {
-  for (const NodeRow& row : kNodeRows) {
+  for (const NodeRow& row : node_rows) {
     Platform platform = read_row(row, around);
     if (platform.is_here()) return platform;
   }

@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kBytesMost = std::size_t{1} << 50;
+constexpr std::size_t bytes_most = std::size_t{1} << 50;
 
 // "" or "b" -> 0, "k", "kb" or "kib" -> 10, ...; nothing for what is no unit.
 std::optional<int> shift_of(std::string unit) {
@@ -29,7 +29,7 @@ std::size_t parse_bytes(const GivenOption& given, std::size_t least) {
   const char* end = begin + given.value.size();
   const auto [stop, error] = std::from_chars(begin, end, number);
   const auto shift = shift_of(std::string(stop, end));
-  if (error != std::errc() || !shift || number > (kBytesMost >> *shift) ||
+  if (error != std::errc() || !shift || number > (bytes_most >> *shift) ||
       (number << *shift) < least) {
     throw usage_error(given.source + ": expected a size of at least " + std::to_string(least) +
                       " bytes, for example 64M or 1G");

@@ -15,10 +15,10 @@ namespace {
 
 // Below 32768, where Linux begins to hand out ports by itself, so that no passing connection of a
 // program has it already.
-constexpr long long kPortsBegin = 20'000, kPortsCount = 12'000;
+constexpr long long ports_begin = 20'000, ports_count = 12'000;
 // Steps of one job at a time that have ports of their own; job numbers follow each other, so
 // neighbours on a shared node are this far apart.
-constexpr long long kStepsApart = 8;
+constexpr long long steps_apart = 8;
 
 // torchrun's names for workers are other launchers' names for nodes (PyTorchJob, Volcano, Alibaba's
 // PAI), and are left over in many a shell: nobody can tell which.
@@ -193,8 +193,8 @@ std::vector<std::string> add_platform(SplitArguments& split, const Platform& pla
 }
 
 int port_of_job(long long job, long long step) {
-  const long long place = (job % kPortsCount) * kStepsApart + step % kStepsApart;
-  return static_cast<int>(kPortsBegin + place % kPortsCount);
+  const long long place = (job % ports_count) * steps_apart + step % steps_apart;
+  return static_cast<int>(ports_begin + place % ports_count);
 }
 
 }  // namespace ddprun::launcher

@@ -24,7 +24,7 @@ struct Starter {
   const char* once;   // How to start one on each host.
 };
 
-constexpr std::array kNearerThanSlurm = {
+constexpr std::array nearer_than_slurm = {
     Starter{"Open MPI", "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK",
             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "",
             "use mpirun --map-by ppr:1:node"},
@@ -38,7 +38,7 @@ constexpr std::array kNearerThanSlurm = {
     Starter{"Flux", "flux run", "FLUX_TASK_RANK", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "",
             "FLUX_JOB_NNODES", "FLUX_JOB_ID", "use flux run --tasks-per-node=1"},
 };
-constexpr std::array kFartherThanSlurm = {
+constexpr std::array farther_than_slurm = {
     Starter{"PMI", "mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "", "",
             "start one on each host"},
     Starter{"PMIx", "its launcher", "PMIX_RANK", "PMIX_RANK", "", "", "", "",
@@ -119,10 +119,10 @@ Platform first_of(const Starters& starters, const Surroundings& around) {
 
 }  // namespace
 
-Platform read_mpi(const Surroundings& around) { return first_of(kNearerThanSlurm, around); }
+Platform read_mpi(const Surroundings& around) { return first_of(nearer_than_slurm, around); }
 
 Platform read_process_manager(const Surroundings& around) {
-  return first_of(kFartherThanSlurm, around);
+  return first_of(farther_than_slurm, around);
 }
 
 }  // namespace ddprun::launcher

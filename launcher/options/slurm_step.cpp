@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-const char* const kByHand =
+const char* const by_hand =
     "give --nnodes, --node-rank and --master-addr, as scripts/run_node.sh does";
 
 // The step of salloc's shell, with LaunchParameters=use_interactive_step: on one node, whatever the
@@ -54,7 +54,7 @@ Platform read_slurm_step(const EnvironmentLookup& environment) {
       platform.says[option] = {value, variables.shown(variable)};
     } else {
       platform.missing[option] =
-          std::string(variable) + " is \"" + variables.text(variable) + "\": " + kByHand;
+          std::string(variable) + " is \"" + variables.text(variable) + "\": " + by_hand;
     }
   };
   say("node-rank", "SLURM_NODEID", variables.number("SLURM_NODEID").has_value(),

@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kHostListBytesMax =
+constexpr std::size_t host_list_bytes_max =
     4 << 20;  // Of a list of hosts, for which a variable is too small.
 
 // A pipe in the place of a file would hold us up.
@@ -18,7 +18,7 @@ std::string content_of_list(const std::string& path) {
   std::error_code unreadable;
   if (path.empty() || !std::filesystem::is_regular_file(path, unreadable)) return "";
   std::ifstream file(path, std::ios::binary);
-  std::string text(kHostListBytesMax, '\0');
+  std::string text(host_list_bytes_max, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;

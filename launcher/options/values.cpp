@@ -27,9 +27,9 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kNodesMax = rendezvous::nodes_limit;
-constexpr int kWorkersMax = rendezvous::workers_per_node_limit;
-constexpr double kSecondsMax = 10'000'000;  // Four months.
+constexpr int nodes_max = rendezvous::nodes_limit;
+constexpr int workers_max = rendezvous::workers_per_node_limit;
+constexpr double seconds_max = 10'000'000;  // Four months.
 
 [[noreturn]] void fail(const GivenOption& given, const std::string& expected) {
   throw usage_error(given.source + ": expected " + expected);
@@ -83,19 +83,19 @@ std::chrono::milliseconds parse_seconds(const GivenOption& given, const std::str
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, seconds);
   const double least_seconds = static_cast<double>(least.count()) / 1000;
-  if (error != std::errc() || stop != end || !(seconds >= least_seconds) || seconds > kSecondsMax) {
+  if (error != std::errc() || stop != end || !(seconds >= least_seconds) || seconds > seconds_max) {
     fail(given, "seconds, at least " + (least.count() == 0 ? "0" : std::to_string(least_seconds)) +
-                    " and at most " + std::to_string(std::lround(kSecondsMax)));
+                    " and at most " + std::to_string(std::lround(seconds_max)));
   }
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 NodeRange parse_nnodes(const GivenOption& given) {
   const auto parts = split(given.value, ':');
-  const auto min = whole_number(trimmed(parts[0]), 1, kNodesMax);
-  const auto max = parts.size() == 2 ? whole_number(trimmed(parts[1]), 1, kNodesMax) : min;
+  const auto min = whole_number(trimmed(parts[0]), 1, nodes_max);
+  const auto max = parts.size() == 2 ? whole_number(trimmed(parts[1]), 1, nodes_max) : min;
   if (parts.size() > 2 || !min || !max || *min > *max) {
-    fail(given, "N or MIN:MAX with 0 < MIN <= MAX <= " + std::to_string(kNodesMax) +
+    fail(given, "N or MIN:MAX with 0 < MIN <= MAX <= " + std::to_string(nodes_max) +
                     ", for example 4 or 2:4");
   }
   return {*min, *max};
@@ -139,7 +139,7 @@ int count_gpus(const std::optional<std::string>& visible_devices,
   int count = 0;
   while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
     const std::string name = entry->d_name;
-    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, kWorkersMax)) ++count;
+    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, workers_max)) ++count;
   }
   return count;
 }
@@ -147,7 +147,7 @@ int count_gpus(const std::optional<std::string>& visible_devices,
 int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                 const std::string& device_folder) {
   const std::string text = trimmed(given.value);
-  if (const auto number = whole_number(text, 1, kWorkersMax)) return *number;
+  if (const auto number = whole_number(text, 1, workers_max)) return *number;
   if (text == "cpu") return usable_cpus();
   if (text == "gpu" || text == "auto") {
     const auto visible = environment("CUDA_VISIBLE_DEVICES");
@@ -164,7 +164,7 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                                : "there is no " + device_folder + "/nvidia0") +
                       "; give a number, or cpu");
   }
-  fail(given, "a whole number of at least 1 and at most " + std::to_string(kWorkersMax) +
+  fail(given, "a whole number of at least 1 and at most " + std::to_string(workers_max) +
                   ", auto, cpu or gpu; or MIN: and one of these, to go on with fewer after a loss");
 }
 
@@ -277,9 +277,9 @@ std::set<int> parse_ranks(const GivenOption& given, const std::string& text) {
   std::set<int> ranks;
   for (const std::string& part : split(text, ',')) {
     const std::size_t dash = part.find('-');
-    const auto first = whole_number(trimmed(part.substr(0, dash)), 0, kWorkersMax);
+    const auto first = whole_number(trimmed(part.substr(0, dash)), 0, workers_max);
     const auto last =
-        dash == part.npos ? first : whole_number(trimmed(part.substr(dash + 1)), 0, kWorkersMax);
+        dash == part.npos ? first : whole_number(trimmed(part.substr(dash + 1)), 0, workers_max);
     if (!first || !last || *first > *last) {
       fail(given, "local ranks such as 0,4-7, but found \"" + part + "\"");
     }

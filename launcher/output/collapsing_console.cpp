@@ -9,8 +9,8 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kWindow{100};
-constexpr std::size_t kWaitingBytesMax = 1 << 20;
+constexpr std::chrono::milliseconds window{100};
+constexpr std::size_t waiting_bytes_max = 1 << 20;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ CollapsingConsole::CollapsingConsole(asio::io_context& io, OutputConsole& consol
                                      LinePrefix prefix)
     : console_(console),
       prefix_(std::move(prefix)),
-      lines_(kWindow, kWaitingBytesMax),
+      lines_(window, waiting_bytes_max),
       timer_(io) {}
 
 void CollapsingConsole::remove_writer(int local_rank) {

@@ -7,9 +7,9 @@ namespace ddprun::launcher {
 namespace {
 
 // Neighbours differ in hue: blue, orange, green, pink, teal, violet, olive, red.
-constexpr std::array<int, 8> kRankColors = {32, 166, 64, 169, 30, 99, 136, 168};
-constexpr int kWarningColor = 136;  // A yellow that white paper shows too.
-constexpr int kErrorColor = 160;    // Red.
+constexpr std::array<int, 8> rank_colors = {32, 166, 64, 169, 30, 99, 136, 168};
+constexpr int warning_color = 136;  // A yellow that white paper shows too.
+constexpr int error_color = 160;    // Red.
 
 }  // namespace
 
@@ -22,15 +22,15 @@ bool use_color(ColorWhen when, bool is_terminal, const std::optional<std::string
 }
 
 int rank_color(int local_rank) {
-  return kRankColors[static_cast<std::size_t>(local_rank) % kRankColors.size()];
+  return rank_colors[static_cast<std::size_t>(local_rank) % rank_colors.size()];
 }
 
 int line_color(LineKind kind) {
   switch (kind) {
     case LineKind::Warning:
-      return kWarningColor;
+      return warning_color;
     case LineKind::Error:
-      return kErrorColor;
+      return error_color;
     case LineKind::Plain:
       break;
   }

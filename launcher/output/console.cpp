@@ -17,10 +17,10 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kCongestedBytes = BackgroundWriter::congested_bytes;
-constexpr std::size_t kRelievedBytes = BackgroundWriter::relieved_bytes;
-constexpr std::size_t kBarBytesMax = 4096;  // A longer "progress bar" is not one.
-constexpr std::string_view kEraseLine = "\r\033[K";
+constexpr std::size_t congested_from = BackgroundWriter::congested_bytes;
+constexpr std::size_t relieved_below = BackgroundWriter::relieved_bytes;
+constexpr std::size_t bar_bytes_max = 4096;  // A longer "progress bar" is not one.
+constexpr std::string_view erase_line = "\r\033[K";
 
 }  // namespace
 
@@ -60,13 +60,13 @@ void OutputConsole::add(const void* writer, std::string_view prefix, std::string
   if (line_start && open_line_writer_ != nullptr) start_line();
   const std::size_t begin = text_.size();
   append(prefix, text, line_start);
-  if (terminal_ && writer == bar_writer_ && text.ends_with(kEraseLine)) return wipe_line();
+  if (terminal_ && writer == bar_writer_ && text.ends_with(erase_line)) return wipe_line();
   end_text(writer, begin);
 }
 
 // The writer has wiped its row, and may say no more: its prefix alone would be left.
 void OutputConsole::wipe_line() {
-  text_ += kEraseLine;
+  text_ += erase_line;
   open_line_writer_ = nullptr;
   bar_.clear();
 }
@@ -75,7 +75,7 @@ void OutputConsole::wipe_line() {
 // below (end_text); anything else stays where it is.
 void OutputConsole::start_line() {
   if (!bar_.empty() && open_line_writer_ == bar_writer_) {
-    text_ += kEraseLine;
+    text_ += erase_line;
   } else {
     text_ += '\n';
   }
@@ -91,7 +91,7 @@ void OutputConsole::end_text(const void* writer, std::size_t begin) {
     } else if (terminal_) {
       const std::size_t redraw = text_.rfind('\r');
       const bool whole = redraw != text_.npos && redraw >= begin;
-      if (whole && text_.size() - redraw <= kBarBytesMax) bar_ = text_.substr(redraw + 1);
+      if (whole && text_.size() - redraw <= bar_bytes_max) bar_ = text_.substr(redraw + 1);
     }
   } else if (ended && !bar_.empty()) {
     text_ += bar_;
@@ -165,13 +165,13 @@ void OutputConsole::write_some() {
   if (broken_ || pending_bytes() == 0) {
     text_.clear();
     written_ = 0;
-  } else if (written_ >= kRelievedBytes) {
+  } else if (written_ >= relieved_below) {
     text_.erase(0, written_);
     written_ = 0;
   }
   if (pending_bytes() > 0) wait_until_writable();
-  if (pending_bytes() >= kCongestedBytes) was_congested_ = true;
-  if (was_congested_ && pending_bytes() <= kRelievedBytes) {
+  if (pending_bytes() >= congested_from) was_congested_ = true;
+  if (was_congested_ && pending_bytes() <= relieved_below) {
     was_congested_ = false;
     if (relieved_) asio::post(io_, [handler = relieved_] { handler(); });
   }
@@ -241,6 +241,6 @@ bool OutputConsole::flush(std::chrono::milliseconds stuck_limit) {
   }
 }
 
-bool OutputConsole::congested() const { return pending_bytes() >= kCongestedBytes; }
+bool OutputConsole::congested() const { return pending_bytes() >= congested_from; }
 
 }  // namespace ddprun::launcher

@@ -25,8 +25,8 @@ using command_line::Written;
 using rendezvous::UniqueFd;
 
 // At a time where it may hang, so that each write that returns is a sign of life.
-constexpr std::size_t kFileWriteBytes = 256 << 10;
-constexpr std::size_t kTerminalWriteBytes = 4096;
+constexpr std::size_t file_write_bytes = 256 << 10;
+constexpr std::size_t terminal_write_bytes = 4096;
 
 // What is written to: our own, closed with the last who writes, or the caller's.
 struct Sink {
@@ -110,8 +110,8 @@ ConsoleTarget console_target(int fd) {
   // /dev/null and its like take everything at once.
   target.may_hang = !S_ISCHR(status.st_mode) || target.is_terminal;
   target.write = !target.may_hang ? write_to(sink)
-                                  : write_in_pieces(sink, target.is_file ? kFileWriteBytes
-                                                                         : kTerminalWriteBytes);
+                                  : write_in_pieces(sink, target.is_file ? file_write_bytes
+                                                                         : terminal_write_bytes);
   return target;
 }
 

@@ -30,7 +30,7 @@ void LineFilter::add(std::string_view bytes, std::string& found) {
     const std::size_t end = returns ? bytes.find_first_of("\r\n") : bytes.find('\n');
     if (end == bytes.npos) {
       rest_ += bytes;
-      if (rest_.size() >= kLineBytesMax) finish(found);
+      if (rest_.size() >= line_bytes_max) finish(found);
       return;
     }
     if (rest_.empty()) {

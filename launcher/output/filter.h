@@ -9,10 +9,10 @@
 namespace ddprun::launcher {
 
 // A line ends with '\n', '\r' or "\r\n", as torchrun reads them: each state of a progress bar is a
-// line. What is passed on ends with '\n'. Lines longer than kLineBytesMax are looked at in pieces.
+// line. What is passed on ends with '\n'. Lines longer than line_bytes_max are looked at in pieces.
 class LineFilter {
  public:
-  static constexpr std::size_t kLineBytesMax = 64 << 10;
+  static constexpr std::size_t line_bytes_max = 64 << 10;
 
   // `prefix` is put before each line. An empty text is in every line.
   LineFilter(std::vector<std::string> texts, std::string prefix);

@@ -29,13 +29,13 @@ namespace {
 
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kReadBytes = 256 << 10;
+constexpr std::size_t read_bytes = 256 << 10;
 // More than any pipe holds: drain() must end though a grandchild goes on writing.
-constexpr std::size_t kDrainBytesMax = 2 << 20;
+constexpr std::size_t drain_bytes_max = 2 << 20;
 // At a time: each write that returns shows that the file's server is alive.
-constexpr std::size_t kLogWriteBytes = 256 << 10;
+constexpr std::size_t log_write_bytes = 256 << 10;
 // Longer than a pause within a line that is written in pieces, shorter than anybody's patience.
-constexpr std::chrono::milliseconds kQuiet{300};
+constexpr std::chrono::milliseconds quiet_time{300};
 
 // What a full disk refuses is missing, and told of where it is when there is room again. The first
 // of such bytes are taken with the error.
@@ -48,7 +48,7 @@ command_line::WriteCall write_log(std::shared_ptr<OutputLog> log) {
       "[ddprun]");
   return [gaps](std::string_view text) {
     const bool was_whole = gaps->missing_bytes() == 0;
-    command_line::Written written = gaps->write(text.substr(0, kLogWriteBytes));
+    command_line::Written written = gaps->write(text.substr(0, log_write_bytes));
     if (was_whole && gaps->missing_bytes() > 0) written.error = gaps->error();
     return written;
   };
@@ -70,7 +70,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
         console_fd(console_out),
         out(std::make_unique<OutputConsole>(io, console_out)),
         resized(io),
-        buffer(kReadBytes) {
+        buffer(read_bytes) {
     // One console when both lead to the same place, or a half-written line would be interrupted.
     if (!OutputConsole::same_target(console_out, console_err)) {
       separate_err = std::make_unique<OutputConsole>(io, console_err);
@@ -243,7 +243,7 @@ void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::stri
 
 // Each read puts it off. Without it a debugger's prompt comes after its answer.
 void OutputForwarder::Impl::show_when_quiet(Stream& worker, OutputStream& stream) {
-  stream.quiet.expires_after(kQuiet);
+  stream.quiet.expires_after(quiet_time);
   stream.quiet.async_wait([weak = worker.weak_from_this(), &stream](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self) return;
@@ -402,7 +402,7 @@ void OutputForwarder::forget_stderr(Stream& stream) { stream.tail = OutputTail{}
 
 void OutputForwarder::pump(Stream& worker) {
   for (OutputStream* stream : {&worker.out, &worker.err}) {
-    for (std::size_t bytes = impl_->bytes_read; impl_->bytes_read - bytes < kDrainBytesMax;) {
+    for (std::size_t bytes = impl_->bytes_read; impl_->bytes_read - bytes < drain_bytes_max;) {
       if (!impl_->read_once(worker, *stream)) break;
     }
   }

@@ -15,7 +15,7 @@ namespace ddprun::launcher {
 namespace {
 
 // A console or file that is not stuck has a line by then.
-constexpr std::chrono::milliseconds kLastWords{100};
+constexpr std::chrono::milliseconds last_words{100};
 
 bool is_of_keyboard(int signal) { return signal == SIGINT || signal == SIGQUIT; }
 
@@ -95,7 +95,7 @@ void LastOutput::give_up() {
                   std::chrono::duration<double>(limits_.impatient).count(),
                   place_of_copy(log_folder_, pending.logs));
   output_.write_line(line, LineKind::Warning);
-  if (!output_.flush(kLastWords)) {
+  if (!output_.flush(last_words)) {
     const OutputForwarder::Pending left = output_.pending();
     output_.drop_pending();  // Or the forwarder's end would wait for the same reader again.
     if (left.readers + left.files > 0) tell_terminal(line);

@@ -9,7 +9,7 @@ namespace ddprun::launcher {
 
 class OutputLines {
  public:
-  static constexpr std::size_t kLineBytesMax = 1 << 20;
+  static constexpr std::size_t line_bytes_max = 1 << 20;
 
   // What may be shown before its line has ended.
   enum class Early {
@@ -19,7 +19,7 @@ class OutputLines {
   };
 
   // Calls show(text) for what may be shown: whole lines at once; the rest of a line as `early`
-  // allows, or when it is longer than kLineBytesMax.
+  // allows, or when it is longer than line_bytes_max.
   template <typename Show>
   void add(std::string_view bytes, Early early, Show&& show) {
     if (!rest_.empty()) {
@@ -39,7 +39,7 @@ class OutputLines {
     if (rest_.empty()) return;
     const bool redraws = redrawn_ && rest_.back() != '\r';  // That may be half of "\r\n".
     if (early == Early::Nothing && redraws) rest_.erase(0, rest_.rfind('\r'));
-    if (early == Early::All || rest_.size() >= kLineBytesMax ||
+    if (early == Early::All || rest_.size() >= line_bytes_max ||
         (early == Early::Redraws && redraws)) {
       finish(show);
     }

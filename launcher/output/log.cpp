@@ -22,7 +22,7 @@ namespace {
 using rendezvous::UniqueFd;
 
 // None of ours is so high, and there is room behind it.
-constexpr int kLogNumberMax = 1'000'000'000;
+constexpr int log_number_max = 1'000'000'000;
 
 UniqueFd open_to_append(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -145,7 +145,7 @@ std::vector<int> full_logs(const std::string& path) {
     const char* const last = name.data() + name.size();
     const auto [stop, problem] = std::from_chars(name.data() + begin.size(), last, number);
     if (problem != std::errc() || stop != last) continue;
-    if (number > 0 && number <= kLogNumberMax) numbers.push_back(number);
+    if (number > 0 && number <= log_number_max) numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;

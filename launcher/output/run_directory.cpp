@@ -1,5 +1,5 @@
 // Folders that are made late, may be gone early, and must not cost the job its report: nothing here
-// throws but make_attempt().
+// throws but make_attempt() and make_spare().
 #include "launcher/output/run_directory.h"
 
 #include <fmt/format.h>
@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -146,11 +146,9 @@ std::string RunDirectory::make_root(const Before& before_temporary) const {
 // With a name of our own: mkdtemp() would tell its own too late.
 std::string RunDirectory::make_temporary_root(const Before& before_temporary) const {
   std::string refusals;
-  std::random_device random;
   for (const TemporaryPlace& place : temporary_places()) {
-    const std::uint64_t number = std::uint64_t{random()} << 32 | random();
     const std::string path =
-        fmt::format("{}/ddprun_{}_{:016x}", place.path, file_name(run_id_), number);
+        fmt::format("{}/ddprun_{}_{}", place.path, file_name(run_id_), rendezvous::random_id(8));
     if (before_temporary) before_temporary(path);
     if (mkdir(path.c_str(), 0700) == 0) {
       if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, place.path);

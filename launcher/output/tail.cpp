@@ -13,14 +13,14 @@ std::string_view visible_part(std::string_view line) {
 }
 
 void OutputTail::add(std::string_view bytes) {
-  text_ += bytes.substr(bytes.size() - std::min(bytes.size(), kBytesMax));
-  if (text_.size() > 2 * kBytesMax) text_.erase(0, text_.size() - kBytesMax);
+  text_ += bytes.substr(bytes.size() - std::min(bytes.size(), bytes_max));
+  if (text_.size() > 2 * bytes_max) text_.erase(0, text_.size() - bytes_max);
 }
 
 std::string OutputTail::last_lines(int lines) const {
   std::string_view text = text_;
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  text.remove_prefix(text.size() - std::min(text.size(), kBytesMax));
+  text.remove_prefix(text.size() - std::min(text.size(), bytes_max));
   std::vector<std::string_view> found;
   while (!text.empty() && found.size() < static_cast<std::size_t>(std::max(lines, 0))) {
     const std::size_t newline = text.rfind('\n');

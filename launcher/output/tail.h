@@ -12,10 +12,10 @@ std::string_view visible_part(std::string_view line);
 
 class OutputTail {
  public:
-  static constexpr std::size_t kBytesMax = 8 << 10;
+  static constexpr std::size_t bytes_max = 8 << 10;
 
   void add(std::string_view bytes);
-  // The last lines, at most `lines` and kBytesMax; redrawn ones as a terminal shows them.
+  // The last lines, at most `lines` and bytes_max; redrawn ones as a terminal shows them.
   std::string last_lines(int lines) const;
 
  private:

@@ -36,12 +36,12 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kSocketFd = 3;                    // In the guard.
-constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
-constexpr int kRescanIntervalMs = 5;
+constexpr int socket_fd = 3;                    // In the guard.
+constexpr std::chrono::seconds kill_limit{10};  // Then what is left cannot be killed.
+constexpr int rescan_interval_ms = 5;
 // From the launcher's end until this process runs again on a busy machine, and the file system's
 // clock ticks. What workers write then is that they have lost their launcher, or their peers.
-constexpr std::chrono::milliseconds kNoticeTime{100};
+constexpr std::chrono::milliseconds notice_time{100};
 
 bool has_variable(int pid, const std::string& variable) {
   const std::string environment = read_process_file("/proc/" + std::to_string(pid) + "/environ");
@@ -68,13 +68,13 @@ std::vector<ProcessRow> find_members(const std::set<int>& sessions, const std::s
 }
 
 void kill_members(const std::set<int>& sessions, const std::string& variable) {
-  const auto limit = std::chrono::steady_clock::now() + kKillLimit;
+  const auto limit = std::chrono::steady_clock::now() + kill_limit;
   while (std::chrono::steady_clock::now() < limit) {
     const auto members = find_members(sessions, variable);
     if (members.empty()) return;
     // And again until none is found: one may have forked between the look and the signal.
     for (const ProcessRow& row : members) ::kill(row.pid, SIGKILL);
-    ::poll(nullptr, 0, kRescanIntervalMs);
+    ::poll(nullptr, 0, rescan_interval_ms);
   }
 }
 
@@ -82,9 +82,9 @@ void kill_members(const std::set<int>& sessions, const std::string& variable) {
 // its sake.
 void close_what_is_not_ours(int socket) {
   const int null = ::open("/dev/null", O_RDWR);
-  for (int fd = 0; fd < kSocketFd; ++fd) ::dup2(null, fd);
-  if (socket != kSocketFd) ::dup2(socket, kSocketFd);
-  close_from(kSocketFd + 1);
+  for (int fd = 0; fd < socket_fd; ++fd) ::dup2(null, fd);
+  if (socket != socket_fd) ::dup2(socket, socket_fd);
+  close_from(socket_fd + 1);
 }
 
 [[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
@@ -101,7 +101,7 @@ void close_what_is_not_ours(int socket) {
   int record = 0;
   for (;;) {
     std::array<char, sizeof record + 2 * PATH_MAX> message;
-    const ssize_t count = ::recv(kSocketFd, message.data(), message.size(), 0);
+    const ssize_t count = ::recv(socket_fd, message.data(), message.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < static_cast<ssize_t>(sizeof record)) break;  // The launcher is gone.
     std::memcpy(&record, message.data(), sizeof record);
@@ -115,7 +115,7 @@ void close_what_is_not_ours(int socket) {
     if (record > 0) sessions.insert(record);
     if (record < 0) sessions.erase(-record);
   }
-  const auto killed = std::filesystem::file_time_type::clock::now() - kNoticeTime;
+  const auto killed = std::filesystem::file_time_type::clock::now() - notice_time;
   kill_members(sessions, variable);
   if (!left.folder.empty()) remove_after_kill(left.folder, killed);
   if (!left.socket.empty()) {

@@ -29,15 +29,15 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kChildStackBytes = 64 * 1024;
-constexpr int kKernelSignals = 64;
-constexpr int kFirstFreeFd = 3;
-constexpr int kKeyFd = rendezvous::worker_key_fd;
-constexpr int kSpareFd = rendezvous::spare_fd;
-constexpr int kMemoryFd = rendezvous::restart_memory_fd;
-constexpr int kProgressFd = rendezvous::progress_page_fd;
-static_assert(kKeyFd == kFirstFreeFd && kSpareFd == kKeyFd + 1 && kMemoryFd == kSpareFd + 1 &&
-              kProgressFd == kMemoryFd + 1);
+constexpr std::size_t child_stack_bytes = 64 * 1024;
+constexpr int kernel_signals = 64;
+constexpr int first_free_fd = 3;
+constexpr int own_key_fd = rendezvous::worker_key_fd;
+constexpr int own_spare_fd = rendezvous::spare_fd;
+constexpr int own_memory_fd = rendezvous::restart_memory_fd;
+constexpr int own_progress_fd = rendezvous::progress_page_fd;
+static_assert(own_key_fd == first_free_fd && own_spare_fd == own_key_fd + 1 &&
+              own_memory_fd == own_spare_fd + 1 && own_progress_fd == own_memory_fd + 1);
 
 std::mutex spawned_mutex;
 std::set<int> spawned_pids;  // Guarded by spawned_mutex.
@@ -86,7 +86,7 @@ __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 int run_child(void* argument) {
   auto* start = static_cast<ChildStart*>(argument);
   const KernelSigaction default_action{};  // SIG_DFL
-  for (int signal = 1; signal <= kKernelSignals; ++signal) {
+  for (int signal = 1; signal <= kernel_signals; ++signal) {
     syscall(SYS_rt_sigaction, signal, &default_action, nullptr, sizeof(unsigned long));
   }
   syscall(SYS_setsid);
@@ -100,15 +100,15 @@ int run_child(void* argument) {
   if (start->stdin_fd >= 0) syscall(SYS_dup3, start->stdin_fd, 0, 0);
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
-  if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, kKeyFd, 0);
-  if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, kSpareFd, 0);
-  if (start->memory_fd >= 0) syscall(SYS_dup3, start->memory_fd, kMemoryFd, 0);
-  if (start->progress_fd >= 0) syscall(SYS_dup3, start->progress_fd, kProgressFd, 0);
-  if (start->key_fd < 0) syscall(SYS_close, kKeyFd);
-  if (start->spare_fd < 0) syscall(SYS_close, kSpareFd);
-  if (start->memory_fd < 0) syscall(SYS_close, kMemoryFd);
-  if (start->progress_fd < 0) syscall(SYS_close, kProgressFd);
-  close_from(kProgressFd + 1);
+  if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, own_key_fd, 0);
+  if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, own_spare_fd, 0);
+  if (start->memory_fd >= 0) syscall(SYS_dup3, start->memory_fd, own_memory_fd, 0);
+  if (start->progress_fd >= 0) syscall(SYS_dup3, start->progress_fd, own_progress_fd, 0);
+  if (start->key_fd < 0) syscall(SYS_close, own_key_fd);
+  if (start->spare_fd < 0) syscall(SYS_close, own_spare_fd);
+  if (start->memory_fd < 0) syscall(SYS_close, own_memory_fd);
+  if (start->progress_fd < 0) syscall(SYS_close, own_progress_fd);
+  close_from(own_progress_fd + 1);
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
@@ -170,7 +170,7 @@ class AboveStandard {
  private:
   int copy_of(int fd) {
     if (fd < 0) return -1;
-    copies_.push_back(rendezvous::duplicate(fd, kProgressFd + 1));
+    copies_.push_back(rendezvous::duplicate(fd, own_progress_fd + 1));
     return copies_.back().get();
   }
 
@@ -189,12 +189,12 @@ constexpr auto clone_call = &::clone;
 // One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
 // parent-death signal.
 int clone_child(ChildStart& start, int& pidfd) {
-  void* stack = ::mmap(nullptr, kChildStackBytes, PROT_READ | PROT_WRITE,
+  void* stack = ::mmap(nullptr, child_stack_bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return -1;
 
   const rendezvous::BlockedSignals no_handler_runs_in_the_child;
-  void* const top = static_cast<char*>(stack) + kChildStackBytes;
+  void* const top = static_cast<char*>(stack) + child_stack_bytes;
   constexpr int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
   int pid = clone_call(run_child, top, flags | CLONE_PIDFD, &start, &pidfd);
   if (pid < 0 && errno == EINVAL) {
@@ -206,7 +206,7 @@ int clone_child(ChildStart& start, int& pidfd) {
     if (pid > 0) pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   }
   const int clone_error = errno;
-  ::munmap(stack, kChildStackBytes);
+  ::munmap(stack, child_stack_bytes);
   errno = clone_error;
   return pid;
 }

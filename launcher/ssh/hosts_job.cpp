@@ -49,12 +49,12 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 namespace exit_status = rendezvous::exit_status;
 
-constexpr std::size_t kSaidBytesMax = 8 << 10;  // Before its launcher speaks.
-constexpr milliseconds kAnswerMost{60'000};     // Login scripts may be slow, a person waits.
+constexpr std::size_t said_bytes_max = 8 << 10;  // Before its launcher speaks.
+constexpr milliseconds answer_most{60'000};      // Login scripts may be slow, a person waits.
 
 HostsLimits limits_of(const LaunchOptions& options) {
   HostsLimits limits;
-  limits.hello = std::min(options.join_timeout, kAnswerMost);
+  limits.hello = std::min(options.join_timeout, answer_most);
   limits.opening = limits.hello;
   limits.ending = options.shutdown_timeout + options.heartbeat_timeout + milliseconds(30'000);
   limits.elastic = options.backend == RendezvousBackend::C10d;
@@ -228,8 +228,8 @@ void HostsJob::on_out(int number, std::string_view bytes) {
                     node.copied = true;
                     node.connection->send(copy_, *copy_);
                   }
-                  if (node.noise.size() > kSaidBytesMax) {
-                    node.noise.erase(0, node.noise.size() - kSaidBytesMax);
+                  if (node.noise.size() > said_bytes_max) {
+                    node.noise.erase(0, node.noise.size() - said_bytes_max);
                   }
                 },
                 [&](const std::string_view line) { on_message(number, std::string(line)); }});
@@ -239,7 +239,7 @@ void HostsJob::on_err(int number, std::string_view bytes) {
   Node& node = at(number);
   if (node.told) return show(number, true, bytes);
   node.said += bytes;
-  if (node.said.size() > kSaidBytesMax) node.said.erase(0, node.said.size() - kSaidBytesMax);
+  if (node.said.size() > said_bytes_max) node.said.erase(0, node.said.size() - said_bytes_max);
 }
 
 void HostsJob::on_message(int number, const std::string& line) {
@@ -248,7 +248,7 @@ void HostsJob::on_message(int number, const std::string& line) {
   if (const auto port = read_opened(line)) {
     if (number != 0) return;  // An elastic job's other nodes stand by with a port of their own.
     if (endpoint_port_ == 0) endpoint_port_ = *port;
-    apply(state_.opened(steady_clock::now()));
+    apply(state_.opened());
   } else if (is_begun(line)) {
     apply(state_.begun());
   } else if (auto end = read_end(line)) {

@@ -2,7 +2,6 @@
 #include "launcher/ssh/hosts_plan.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "launcher/machine/local_addresses.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
+#include "rendezvous/secure/job_secret.h"
 
 extern char** environ;  // NOLINT: of the C library.
 
@@ -49,16 +49,7 @@ bool is_this_machine(const Host& host) {
 }
 
 rendezvous::SecretBytes fresh_secret() {
-  constexpr std::string_view digits = "0123456789abcdef";
-  rendezvous::SecretBytes bytes(32), text(64);
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw std::system_error(errno, std::generic_category(), "cannot make the job's secret");
-  }
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    text.data()[2 * i] = static_cast<unsigned char>(digits[bytes.data()[i] >> 4]);
-    text.data()[2 * i + 1] = static_cast<unsigned char>(digits[bytes.data()[i] & 15]);
-  }
-  return text;
+  return rendezvous::make_secret_text("cannot make the job's secret");
 }
 
 std::shared_ptr<const std::string> own_copy() {

@@ -26,7 +26,7 @@ namespace {
 
 using rendezvous::UniqueFd;
 
-constexpr int kPipeBytes = 1 << 20;  // Fewer wake-ups for a chatty worker.
+constexpr int pipe_bytes = 1 << 20;  // Fewer wake-ups for a chatty worker.
 
 // Both ends of what connects one of the child's descriptors to its destination.
 struct Connection {
@@ -41,7 +41,7 @@ void connect_pipe(Connection& connection) {
   }
   connection.read_end.reset(ends[0]);
   connection.write_end.reset(ends[1]);
-  ::fcntl(ends[0], F_SETPIPE_SZ, kPipeBytes);  // Best effort: users have a limit in all.
+  ::fcntl(ends[0], F_SETPIPE_SZ, pipe_bytes);  // Best effort: users have a limit in all.
 }
 
 // The environment of this process with `variables` and `extra` ("NAME=value") on top.

@@ -141,6 +141,7 @@ class GroupState {
 
   bool active() const { return active_; }
   bool killing() const { return killing_; }
+  TimePoint killed_at() const { return killed_at_; }  // Of the first SIGKILL, while killing().
   bool keeping() const { return keep_ != Keep::Nobody; }
   bool another_follows() const { return keep_ == Keep::Parking; }
   std::chrono::milliseconds grace() const { return grace_; }  // Of the last stop().

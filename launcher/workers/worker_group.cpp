@@ -15,6 +15,7 @@
 // ones (kept_workers.h) until the next start().
 #include "launcher/workers/worker_group.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
@@ -28,6 +29,7 @@
 #include <asio/steady_timer.hpp>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -483,14 +485,16 @@ void WorkerGroup::Impl::give_up() {
     if (worker->gone || !worker->take_status()) continue;
     report(*worker, *worker->status, worker->end_seen ? worker->ended_at : Clock::now(), "");
   }
+  const std::string since_kill = rendezvous::time_text(
+      std::chrono::round<std::chrono::milliseconds>(Clock::now() - state.killed_at()));
   for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
-    const std::string note = "pid " + std::to_string(row.pid) + " (" + row.name + ") did not end " +
-                             std::to_string(limits.kill_wait.count()) +
-                             " ms after SIGKILL, state " + row.state +
-                             (where.empty() ? "" : ", in kernel function " + where) +
-                             "; this machine may need a restart";
+    const std::string note = fmt::format(
+        "pid {} ({}) did not end in the {} since SIGKILL, state {}{}; this machine may "
+        "need a restart",
+        row.pid, row.name, since_kill, row.state,
+        where.empty() ? "" : ", in kernel function " + where);
     const auto worker = workers.of_pid(row.pid);
     if (!worker || worker->gone) {
       output.write_line("ddprun: " + note);

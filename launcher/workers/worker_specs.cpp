@@ -194,11 +194,11 @@ void add_own_variables(const WorkerSpecInputs& inputs, WorkerSpec& spec) {
   give(inputs, spec, rdzv::restart_memory_variable,
        number_of(inputs.memory_fd, rdzv::restart_memory_fd));
   give(inputs, spec, rdzv::progress_page_variable, page_of(inputs, spec.local_rank));
-  std::optional<std::string> channel, word_limit;
+  std::optional<std::string> channel, peer_word_limit;
   if (inputs.may_park) channel = std::to_string(rdzv::spare_fd);
-  if (inputs.may_park) word_limit = std::to_string(inputs.word_limit.count());
+  if (inputs.may_park) peer_word_limit = std::to_string(inputs.peer_word_limit.count());
   give(inputs, spec, rdzv::rank_variable, channel);
-  give(inputs, spec, rdzv::word_limit_variable, word_limit);
+  give(inputs, spec, rdzv::peer_word_limit_variable, peer_word_limit);
   give(inputs, spec, rdzv::spare_variable, std::nullopt);
   if (!inputs.options.encrypt_gradients) {
     give(inputs, spec, worker::encrypt_gradients_variable, std::nullopt);

@@ -37,8 +37,9 @@ struct WorkerSpecInputs {
   int progress_fd = -1;            // As WorkerSpec's.
   // For NCCL_RAS_ADDR; "" = workers have the launcher's, or none.
   std::string ras_address = {};
-  bool may_park = false;                    // Another attempt may follow this one.
-  std::chrono::milliseconds word_limit{0};  // With may_park: when a worker gives up waiting for it.
+  bool may_park = false;  // Another attempt may follow this one.
+  std::chrono::milliseconds peer_word_limit{
+      0};                                   // With may_park: when a worker gives up waiting for it.
   std::vector<int> filled = {};             // The places that have a worker; empty: all.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };

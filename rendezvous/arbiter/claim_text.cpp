@@ -2,6 +2,9 @@
 // place may have written it.
 #include "rendezvous/arbiter/claim_text.h"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/control/visible_text.h"
@@ -28,6 +31,10 @@ std::optional<int> claim_number(const json& object, const char* name, int most) 
 }
 
 }  // namespace
+
+std::string claim_time(std::time_t seconds) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
+}
 
 std::string claim_text(const Claim& claim, const std::string& run_id, const std::string& job,
                        RoundName round, const std::string& when) {

@@ -2,6 +2,7 @@
 // A core: no sockets, threads or clock.
 #pragma once
 
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 #include "rendezvous/arbiter/claims.h"
 
 namespace ddprun::rendezvous {
+
+// "2026-11-28T14:02:11Z".
+std::string claim_time(std::time_t seconds);
 
 // `when`: for people only; clocks of two machines are never compared.
 std::string claim_text(const Claim& claim, const std::string& run_id, const std::string& job,

@@ -2,7 +2,6 @@
 // job's key to be there, so that nobody gets a word in a job that was forgotten.
 #include "rendezvous/arbiter/etcd_arbiter.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -12,17 +11,11 @@
 #include "rendezvous/control/visible_text.h"
 
 namespace ddprun::rendezvous {
-namespace {
-
-std::string etcd_time() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(::time(nullptr)));
-}
-
-}  // namespace
 
 void EtcdArbiter::found(const std::string& job) {
   client_.run(EtcdTransaction().put(
-      below(job) + "job", fmt::format("job {} of run id {}, since {}", job, run_id_, etcd_time())));
+      below(job) + "job",
+      fmt::format("job {} of run id {}, since {}", job, run_id_, claim_time(::time(nullptr)))));
 }
 
 bool EtcdArbiter::knows(const std::string& job) {
@@ -39,7 +32,7 @@ Claims EtcdArbiter::carry_out(const std::string& job, const std::string& node_id
     // else, is read afterwards: an answer may be lost.
     const std::string number = fmt::format("{}{:08}", list, task.at);
     client_.run(EtcdTransaction().if_present(job_key).if_absent(number).put(
-        number, claim_text(*task.add, run_id_, job, task.round, etcd_time())));
+        number, claim_text(*task.add, run_id_, job, task.round, claim_time(::time(nullptr)))));
   }
   EtcdTransaction look;
   look.if_present(job_key);

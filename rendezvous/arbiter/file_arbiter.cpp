@@ -2,7 +2,6 @@
 #include "rendezvous/arbiter/file_arbiter.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "command_line/write_all.h"
 #include "rendezvous/arbiter/claim_text.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/unique_fd.h"
@@ -24,21 +24,11 @@ namespace {
 constexpr std::size_t claim_bytes_max = 16u << 10;
 constexpr int claims_max = 10'000;  // Of a round: a bound for who reads, not one that is met.
 
-std::string claim_time() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(::time(nullptr)));
-}
-
 // 0 or errno. Synced, since an error may come no earlier: of a full disk, of a server.
 int write_whole(const std::string& file, int flags, const std::string& text) {
   UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666));
   if (!fd) return errno;
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno;
-    done += static_cast<std::size_t>(count);
-  }
+  if (const int error = command_line::write_all(fd.get(), text).error) return error;
   if (::fsync(fd.get()) != 0) return errno;
   return ::close(fd.release()) == 0 ? 0 : errno;
 }
@@ -81,7 +71,7 @@ void FileArbiter::fail(const std::string& what, const std::string& file, int err
 void FileArbiter::found(const std::string& job) {
   const std::string file = file_of(job);
   const std::string text =
-      fmt::format("job {} of run id {}, since {}\n", job, run_id_, claim_time());
+      fmt::format("job {} of run id {}, since {}\n", job, run_id_, claim_time(::time(nullptr)));
   if (const int error = write_whole(file, O_EXCL, text)) {
     ::unlink(file.c_str());
     fail("write", file, error);
@@ -118,7 +108,7 @@ Claims FileArbiter::carry_out(const std::string& job, const std::string& node_id
     // Whoever has slept through the job's end must not begin it anew.
     if (!knows(job)) fail("find", job_file, ENOENT);
     add(job, round + std::to_string(task.at),
-        claim_text(*task.add, run_id_, job, task.round, claim_time()));
+        claim_text(*task.add, run_id_, job, task.round, claim_time(::time(nullptr))));
   }
   if (task.beat) {
     const std::string file = beat_file(job_file, node_id);

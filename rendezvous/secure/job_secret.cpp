@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "command_line/write_all.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/unique_fd.h"
 
@@ -111,20 +112,10 @@ SecretBytes checked_secret(SecretBytes secret, const std::string& file) {
 }
 
 void write_new_secret(int fd) {
-  SecretBytes random(made_bytes);
-  SecretBytes text(2 * made_bytes + 1);
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  for (std::size_t i = 0; i < made_bytes; ++i) {
-    text.data()[2 * i] = static_cast<unsigned char>("0123456789abcdef"[random.data()[i] >> 4]);
-    text.data()[2 * i + 1] = static_cast<unsigned char>("0123456789abcdef"[random.data()[i] & 15]);
-  }
-  text.data()[2 * made_bytes] = '\n';
-  if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(fd) != 0) {
-    throw std::system_error(errno, std::generic_category(), "write");
-  }
+  int error = command_line::write_all(fd, make_secret_text("getrandom").text()).error;
+  if (error == 0) error = command_line::write_all(fd, "\n").error;
+  if (error == 0 && ::fsync(fd) != 0) error = errno;
+  if (error != 0) throw std::system_error(error, std::generic_category(), "write");
 }
 
 // Complete under another name first, then linked: link() fails where the name is taken, also on a
@@ -185,6 +176,20 @@ std::string secret_problem(std::string_view text) {
                        secret_chars_min);
   }
   return "";
+}
+
+// Not random_id(), whose text would be left behind in the heap.
+SecretBytes make_secret_text(const char* tried) {
+  SecretBytes random(made_bytes);
+  SecretBytes text(2 * made_bytes);
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    throw std::system_error(errno, std::generic_category(), tried);
+  }
+  for (std::size_t i = 0; i < made_bytes; ++i) {
+    text.data()[2 * i] = static_cast<unsigned char>("0123456789abcdef"[random.data()[i] >> 4]);
+    text.data()[2 * i + 1] = static_cast<unsigned char>("0123456789abcdef"[random.data()[i] & 15]);
+  }
+  return text;
 }
 
 SecretBytes read_secret(const std::string& file) {

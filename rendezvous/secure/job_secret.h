@@ -26,6 +26,10 @@ std::string usual_secret_file(
 // What is wrong with the content of a secret file, less the blanks at its end; "" = nothing.
 std::string secret_problem(std::string_view text);
 
+// A new one, of 64 hexadecimal digits, made where nobody sees it. Throws std::system_error, whose
+// text begins with `tried`.
+SecretBytes make_secret_text(const char* tried);
+
 // Reads a secret. `file`: a path, or "-", /dev/stdin and /dev/fd/N for what this process was
 // started with. Throws SecurityError: it is not there, is no regular file, may be read or written
 // by others, is too short or too long.

@@ -12,6 +12,8 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+from patience import patience
+
 SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import charts  # noqa: E402
@@ -39,7 +41,7 @@ for step in range(10, 60, 10):
 def bench(name, *arguments):
     return subprocess.run([sys.executable, "-B", str(SOURCE / "benchmarks" / f"{name}.py"), *arguments], text=True,
                           env={**os.environ, "DDPRUN_BIN_DIR": BIN}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patience(100))
 
 
 def numbers(text):
@@ -153,7 +155,7 @@ sys.path.insert(0, {str(SOURCE / "benchmarks")!r})
 import bench, measure
 measure.PEER = pathlib.Path({folder!r})
 sys.argv = ["bench", "launch", "--docs"]
-sys.exit(bench.main())"""], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+sys.exit(bench.main())"""], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patience(60))
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn("--docs needs the peer", done.stdout)
 

@@ -10,8 +10,10 @@ import sys
 import tempfile
 import time
 
+from patience import patience
+
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-LIMIT_S = 120
+LIMIT_S = 120  # Of each wait, on an idle machine.
 # A job that trains, and goes on.
 FAKE_DDPRUN = """#!{python}
 import json, pathlib, sys, time
@@ -24,12 +26,13 @@ with open(sys.argv[sys.argv.index("--metrics") + 1], "w") as metrics:
 
 
 def wait_for(what, holds):
-    end = time.monotonic() + LIMIT_S
+    limit = patience(LIMIT_S)
+    end = time.monotonic() + limit
     while time.monotonic() < end:
         if holds():
             return
         time.sleep(0.05)
-    sys.exit(f"after {LIMIT_S} s: {what}")
+    sys.exit(f"after {limit:.0f} s: {what}")
 
 
 def namespaces(bench):
@@ -79,7 +82,7 @@ with tempfile.TemporaryDirectory() as folder:
             # The job, and its attacker.
             wait_for("no attacker runs", lambda: len(inside(keys)) >= 2 or bench.poll() is not None)
             bench.send_signal(signal.SIGTERM)
-            status = bench.wait(timeout=LIMIT_S)
+            status = bench.wait(timeout=patience(LIMIT_S))
         finally:
             bench.kill()
             bench.wait()

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import tempfile
 
+from patience import patience
+
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 PROGRAM = next((path for path in map(shutil.which, NAMES) if path), None)
 MISSING = "no headless browser (scripts/setup --browser installs one)"
@@ -14,12 +16,12 @@ ANSWER = "<pre id=answer></pre><script>addEventListener('load',()=>{{let f=()=>{
          ".textContent=JSON.stringify(f()).replaceAll('<','\\\\u003c')}})</script>"
 
 
-def run(arguments, timeout=120):
+def run(arguments):
     with tempfile.TemporaryDirectory(prefix="ddprun_browser_") as profile:
         # As root, as in most containers, its sandbox cannot be had; the page is ours.
         command = [PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
                    f"--user-data-dir={profile}", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        return subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
 
 
 def ask(page, function, dark=False):

@@ -86,6 +86,13 @@ class Documents(unittest.TestCase):
                           if not any(part in literal for literal in literals)]
         self.assertFalse(wrong, "no program prints:\n" + "\n".join(wrong))
 
+    def test_every_field_of_a_control_message_is_explained(self):
+        source = (SOURCE / "rendezvous" / "control" / "control_message.cpp").read_text()
+        fields = set(re.findall(r'\bvisit\.\w+\("(\w+)"', source))
+        self.assertGreater(len(fields), 50)
+        text = (SOURCE / "docs" / "control_protocol.md").read_text()
+        self.assertFalse(sorted(field for field in fields if f"`{field}`" not in text))
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], "--verbose"])

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/end_to_end/job_place.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::testing;
 namespace fs = std::filesystem;
@@ -27,10 +28,11 @@ class Births {
   Births(const Births&) = delete;
   Births& operator=(const Births&) = delete;
 
-  // False: nothing whose name begins so was made within 60 s.
+  // False: nothing whose name begins so was made in time.
   bool wait_for(const std::string& begin) const {
+    const auto limit = static_cast<int>(patience(60s).count());
     alignas(inotify_event) std::array<char, 4096> buffer;
-    for (pollfd ready{fd_, POLLIN, 0}; ::poll(&ready, 1, 60'000) == 1;) {
+    for (pollfd ready{fd_, POLLIN, 0}; ::poll(&ready, 1, limit) == 1;) {
       const ssize_t size = ::read(fd_, buffer.data(), buffer.size());
       for (ssize_t at = 0; at < size;) {
         const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);

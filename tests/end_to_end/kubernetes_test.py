@@ -11,6 +11,8 @@ import subprocess
 import sys
 import unittest
 
+from patience import patience
+
 try:
     import yaml
 except ImportError:
@@ -46,7 +48,7 @@ def plan(variables):
     """ddprun's own words on what it would do in such a pod."""
     clean = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     result = subprocess.run([DDPRUN, "--dry-run", "/bin/true"], env={**clean, **variables}, capture_output=True,
-                            text=True, timeout=300)
+                            text=True, timeout=patience(60))
     assert result.returncode == 0, result.stderr
     return result.stdout
 

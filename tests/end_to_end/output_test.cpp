@@ -370,7 +370,7 @@ struct PipedJob {
   Process job;
 };
 
-const std::string kWaits = "bytes of its output wait for whoever reads stdout";
+const std::string waits = "bytes of its output wait for whoever reads stdout";
 
 }  // namespace
 
@@ -379,7 +379,7 @@ TEST_CASE("whoever begins to read long after the job's end gets all of it") {
   // numbers.
   PipedJob piped(launch({"--standalone", "--nproc-per-node", "2"}) +
                  shell("[ $RANK = 0 ] || exec sleep 1000; seq 30000; exit 4"));
-  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  REQUIRE(piped.job.wait_for_output(waits, 30s));
   REQUIRE(contains(piped.job.output(), "exit status 4"));
 
   const std::string text = piped.read_all();
@@ -389,7 +389,7 @@ TEST_CASE("whoever begins to read long after the job's end gets all of it") {
 
 TEST_CASE("a reader that goes away at the end does not hold the launcher") {
   PipedJob piped(launch({"--standalone", "--nproc-per-node", "2"}) + shell("seq 30000"));
-  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  REQUIRE(piped.job.wait_for_output(waits, 30s));
   ::close(std::exchange(piped.ends[0], -1));
   CHECK(piped.job.wait(20s).status == 0);
 }
@@ -399,7 +399,7 @@ TEST_CASE("SIGTERM bounds the wait for a reader, and the logs of what was droppe
   PipedJob piped(launch({"--standalone", "--nproc-per-node", "2", "--tee", "1", "--log-dir",
                          folder / "logs"}) +
                  shell("seq 30000"));
-  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  REQUIRE(piped.job.wait_for_output(waits, 30s));
   piped.job.send_signal(SIGTERM);
   const auto result = piped.job.wait(20s);
   INFO(result.output);

@@ -13,6 +13,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import browser
+from patience import patience
 
 BIN = pathlib.Path(sys.argv[2]).resolve()
 IN_BROWSER = sys.argv[3:] == ["browser"]
@@ -38,7 +39,7 @@ echo "{\"event\":\"validation\",\"step\":50,\"loss\":11,\"prec1\":48,\"time\":10
 
 
 def plot(*arguments, folder):
-    return subprocess.run([BIN / "ddprun", "plot", *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run([BIN / "ddprun", "plot", *arguments], cwd=folder, capture_output=True, text=True, timeout=patience(100))
 
 
 class Plot(unittest.TestCase):
@@ -53,7 +54,7 @@ class Plot(unittest.TestCase):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "SLURM_"))}
         done = subprocess.run([BIN / "ddprun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
                                "--event-log", "events.jsonl", "/bin/sh", "../worker.sh"], cwd=cls.run_folder, env=clean,
-                              capture_output=True, text=True, timeout=300)
+                              capture_output=True, text=True, timeout=patience(100))
         assert done.returncode == 0, done.stderr
         # Where checkpoints are as well: nothing to read, and nothing odd.
         (cls.run_folder / "manifest.json").write_text('{\n  "checkpoints": {}\n}\n')
@@ -126,7 +127,7 @@ class Command(Plot):
     def test_the_trainers_own_metrics_are_drawn(self):
         done = subprocess.run([BIN / "train", "--dataset", "synthetic", "--synthetic-images", "64", "--image-size", "16", "--model",
                                "convnet", "--batch-size", "16", "--epochs", "2", "--print-freq", "1", "--workers", "0",
-                               "--device", "cpu", "--metrics", "m_{rank}.jsonl", "--report", "own.html"], cwd=self.folder, capture_output=True, text=True, timeout=300)
+                               "--device", "cpu", "--metrics", "m_{rank}.jsonl", "--report", "own.html"], cwd=self.folder, capture_output=True, text=True, timeout=patience(100))
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [json.loads(line) for line in (self.folder / "m_0.jsonl").read_text().splitlines()]
         drawn = plot("m_{rank}.jsonl", "-o", "train.html", folder=self.folder)

@@ -14,8 +14,10 @@ import pathlib
 import subprocess
 import sys
 
+from patience import patience
+
 STEPS = pathlib.Path(__file__).with_name("store_clients_steps.py")
-LIMIT_S = 120  # For all steps of one torch together.
+LIMIT_S = 120  # For all steps of one torch together, on an idle machine.
 
 # Where torch's own server differs, and ours is meant to: a step, for which releases, and why.
 KNOWN_OF_TORCH = {
@@ -39,7 +41,7 @@ class Server:
     def __exit__(self, *_):
         self.process.stdin.close()
         try:
-            self.process.wait(20)
+            self.process.wait(patience(20))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -48,14 +50,15 @@ class Server:
 
 def exercise(python, port):
     """{step: outcome}; steps after one that did not end are missing."""
-    process = subprocess.Popen([python, str(STEPS), "exercise", port], stdout=subprocess.PIPE,
+    process = subprocess.Popen([python, "-B", str(STEPS), "exercise", port], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+    limit = patience(LIMIT_S)
     try:
-        output, errors = process.communicate(timeout=LIMIT_S)
+        output, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)  # With the children of the step.
         output, errors = process.communicate()
-        errors += f"\nkilled after {LIMIT_S} s"
+        errors += f"\nkilled after {limit:.0f} s"
     outcomes = dict(json.loads(line) for line in output.splitlines() if line.startswith("["))
     if process.returncode != 0:
         outcomes["exit"] = f"status {process.returncode}: {errors[-2000:]}"
@@ -72,7 +75,7 @@ def version_of(python):
 def compare(python, version, serve_store):
     with Server([serve_store]) as port:
         ours = exercise(python, port)
-    with Server([python, "-W", "ignore", str(STEPS), "serve"]) as port:
+    with Server([python, "-B", "-W", "ignore", str(STEPS), "serve"]) as port:
         stock = exercise(python, port)
     wrong = []
     tried = 0

@@ -13,6 +13,8 @@ import sys
 import traceback
 import warnings
 
+from patience import patience
+
 warnings.filterwarnings("ignore")
 import torch.distributed as dist  # noqa: E402
 
@@ -21,11 +23,17 @@ CLIENTS = 20
 
 
 def seconds(value):
+    """For a wait that is to run out."""
     return datetime.timedelta(seconds=value)
 
 
+def within(value):
+    """For a wait for what ought to come."""
+    return seconds(patience(value))
+
+
 def connect(world_size=None):
-    return dist.TCPStore("127.0.0.1", PORT, world_size, False, seconds(30))
+    return dist.TCPStore("127.0.0.1", PORT, world_size, False, within(30))
 
 
 def equal(actual, wanted):
@@ -127,10 +135,10 @@ def check(store):
 
 def wait(store):
     store.set("w1", "1")
-    store.wait(["w1"], seconds(10))
-    store.wait(["w1", "w1"], seconds(10))
+    store.wait(["w1"], within(10))
+    store.wait(["w1", "w1"], within(10))
     finish = in_children(1, lambda number: connect().set("w2", "late"))
-    store.wait(["w2", "w1"], seconds(20))
+    store.wait(["w2", "w1"], within(20))
     finish()
     equal(store.get("w2"), b"late")
 
@@ -149,7 +157,7 @@ def timeout_then_use(store):
         equal(store.delete_key(f"never{turn}"), False)
     store.set_timeout(seconds(0.05))
     raises(lambda: store.get("never"))
-    store.set_timeout(seconds(30))
+    store.set_timeout(within(30))
     equal(store.add("t", 0), 3)
 
 
@@ -215,7 +223,7 @@ def list_keys(store):
 def barrier(store):
     store.barrier("alone", 1)
     finish = in_children(3, lambda number: connect().barrier("four", 4))
-    store.barrier("four", 4, seconds(20))
+    store.barrier("four", 4, within(20))
     finish()
     equal(store.get("four"), b"4")
     raises(lambda: store.barrier("incomplete", 2, seconds(0.05)))
@@ -231,7 +239,7 @@ def prefix(store):
     equal(store.get("p/deep/key"), b"w")
     equal(nested.add("n", 2), 2)
     equal(inner.compare_set("key", "v", "x"), b"x")
-    inner.wait(["key", "deep/n"], seconds(10))
+    inner.wait(["key", "deep/n"], within(10))
     equal(inner.delete_key("key"), True)
     if hasattr(store, "append"):
         nested.append("key", "!")
@@ -247,10 +255,10 @@ def twenty_clients(store):
     def rank(number):
         mine = connect(world_size=1)
         mine.add("joined", 1)
-        mine.wait(["go"], seconds(30))
+        mine.wait(["go"], within(30))
         equal(mine.get("go"), b"now")
         mine.set(f"rank{number}", str(number))
-        mine.wait([f"rank{i}" for i in range(CLIENTS)], seconds(30))
+        mine.wait([f"rank{i}" for i in range(CLIENTS)], within(30))
         equal(mine.get(f"rank{(number + 1) % CLIENTS}"), str((number + 1) % CLIENTS).encode())
         if hasattr(store, "barrier"):
             mine.barrier("all", CLIENTS)
@@ -265,7 +273,7 @@ def twenty_clients(store):
     if hasattr(store, "queue_push"):
         for number in range(CLIENTS):
             store.queue_push("work", str(number))
-        store.wait([f"worked{i}" for i in range(CLIENTS)], seconds(30))
+        store.wait([f"worked{i}" for i in range(CLIENTS)], within(30))
     finish()
     equal(store.add("done", 0), CLIENTS)
 
@@ -310,7 +318,7 @@ def exercise():
 
 
 def serve():
-    store = dist.TCPStore("127.0.0.1", 0, None, True, seconds(30), wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, None, True, within(30), wait_for_workers=False)
     print(store.port, flush=True)
     sys.stdin.read()
 

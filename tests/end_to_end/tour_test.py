@@ -13,9 +13,10 @@ import tempfile
 import unittest
 
 from free_port import free_port
+from patience import patience
 
 SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-PATIENCE_S = 280
+LIMIT_S = 280  # Of each block, on an idle machine.
 
 
 def blocks(text):
@@ -52,7 +53,7 @@ class Pasted(unittest.TestCase):
         for name in [name for name in environment if name.startswith(("PET_", "SLURM_", "DDPRUN_"))]:
             del environment[name]
         return subprocess.run(["bash", "-e", "-c", script], cwd=self.folder.name, text=True, env=environment,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patience(LIMIT_S))
 
     def test_what_is_missing_is_noticed(self):
         self.assertEqual(missing_lines("a ... c\nd", "a b c\n[default0]:d\n"), [])

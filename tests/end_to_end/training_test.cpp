@@ -210,11 +210,12 @@ TEST_CASE("a job that goes on with spares ends with the weights of one that was 
   read_events();
   // Held, or so small a training would be over before its spares are ready.
   for (const int pid : pids["worker_started"]) ::kill(pid, SIGSTOP);
-  for (int i = 0; i < 20'000 && pids["spare_ready"].size() < 2; ++i) {
-    killed.wait_for_output("(nobody says this)", 10ms);
-    read_events();
-  }
-  REQUIRE(pids["spare_ready"].size() == 2);
+  REQUIRE(killed.wait_until(
+      [&] {
+        read_events();
+        return pids["spare_ready"].size() == 2;
+      },
+      limit));
   ::kill(pids["worker_started"][1], SIGKILL);
   ::kill(pids["worker_started"][0], SIGCONT);
 

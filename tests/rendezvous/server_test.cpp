@@ -412,7 +412,8 @@ TEST_CASE("15.6: a crowd of strangers is taken in batches, and members get in be
   Client(f).sync();
   // Reset: of a usual end the kernel would keep a minute's memory.
   char byte = 0;
-  REQUIRE(silent.at(0).readable(10'000));
+  const auto limit = ddprun::testing::patience(10s).count();
+  REQUIRE(silent.at(0).readable(static_cast<int>(limit)));
   CHECK(::recv(silent.at(0).fd, &byte, 1, 0) == -1);
   CHECK(errno == ECONNRESET);
 }
@@ -470,7 +471,7 @@ TEST_CASE("15.3: with --store-auth nobody is served who does not prove the key",
   };
   Fixture f(options);
   const auto with = [&](const string& word) {
-    StoreClientOptions client{.timeout = 10s, .reconnect_timeout = 0s};
+    StoreClientOptions client{.timeout = ddprun::testing::patience(10s), .reconnect_timeout = 0s};
     client.prove = [word](std::string_view statement) { return word + " " + string(statement); };
     return client;
   };
@@ -504,7 +505,7 @@ TEST_CASE("15.3: connections that prove nothing take no place of those that prov
   Fixture f(options);
   std::vector<Client> silent;
   for (int i = 0; i < 20; ++i) silent.emplace_back(f, i % 2 == 0 ? "" : validate);
-  StoreClientOptions with_key{.timeout = 10s};
+  StoreClientOptions with_key{.timeout = ddprun::testing::patience(10s)};
   with_key.prove = [](std::string_view) { return string("proof"); };
   std::vector<StoreClient> own;
   for (int i = 0; i < 4; ++i) own.emplace_back("127.0.0.1", f.port(), with_key);
@@ -514,7 +515,7 @@ TEST_CASE("15.3: connections that prove nothing take no place of those that prov
 
 TEST_CASE("a client with a key costs a store that asks for no proof nothing", "[server]") {
   Fixture f;
-  StoreClientOptions options{.timeout = 10s};
+  StoreClientOptions options{.timeout = ddprun::testing::patience(10s)};
   options.prove = [](std::string_view) -> string { throw StoreError("nobody asked"); };
   StoreClient client("127.0.0.1", f.port(), options);
   CHECK(client.num_keys() == 0);

@@ -127,7 +127,7 @@ void Process::send_signal(int signal) const {
   if (!reaped_) ::kill(pid_, signal);
 }
 
-void Process::drain() {
+void Process::read_pending() {
   char buffer[16384];
   for (;;) {
     const ssize_t count = ::read(pipe_, buffer, sizeof buffer);
@@ -144,7 +144,7 @@ bool Process::pump(int timeout_ms) {
   }
   ::poll(watched, 2, timeout_ms);
   const bool ended = (watched[1].revents & POLLIN) != 0;
-  drain();
+  read_pending();
   return !ended;
 }
 

@@ -41,6 +41,9 @@ class Process {
 
   int pid() const { return pid_; }
 
+  // Reads what it has said by now, and waits for nothing: for tests that it did not say something.
+  void read_pending();
+
   // Reads until its output holds `text`. False when it ends, or `limit` passes, before that.
   bool wait_for_output(std::string_view text, std::chrono::milliseconds limit);
 
@@ -58,7 +61,6 @@ class Process {
 
  private:
   bool pump(int timeout_ms);  // Reads what is there; false once the process has ended.
-  void drain();
   void reap();
 
   int pid_ = -1;

@@ -86,7 +86,7 @@ std::string what_throws(const Action& action) {
   return "nothing";
 }
 
-Membership with_patience() { return Membership({.word_limit = patience(20s)}); }
+Membership with_patience() { return Membership({.peer_word_limit = patience(20s)}); }
 
 }  // namespace
 
@@ -279,7 +279,7 @@ TEST_CASE("a worker with a rank of the next attempt dies into that one's error f
 TEST_CASE("a membership that a forked child destroys still hears its launcher",
           "[worker][membership]") {
   Channel channel;
-  auto members = std::make_unique<Membership>(MembershipOptions{.word_limit = patience(20s)});
+  auto members = std::make_unique<Membership>(MembershipOptions{.peer_word_limit = patience(20s)});
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(static_cast<unsigned>(patience(20s).count() / 1000));  // Or it may wait for a thread.
@@ -423,7 +423,7 @@ TEST_CASE("a word that comes while a peer is waited for that does not call ends 
 
 TEST_CASE("a worker whose launcher says nothing has failed by itself", "[worker][membership]") {
   Channel channel;
-  Membership members({.word_limit = 1ms});
+  Membership members({.peer_word_limit = 1ms});
   CHECK_FALSE(members.next_rank());
   CHECK_FALSE(members.job_is_over());
 }
@@ -431,10 +431,10 @@ TEST_CASE("a worker whose launcher says nothing has failed by itself", "[worker]
 TEST_CASE("16.3: who lost a peer waits for the word as long as the launcher may take to know",
           "[worker][membership]") {
   Channel channel;
-  ::setenv(rendezvous::word_limit_variable, "1", 1);
+  ::setenv(rendezvous::peer_word_limit_variable, "1", 1);
   const auto began = std::chrono::steady_clock::now();
   CHECK_FALSE(Membership().attempt_is_over());
-  ::unsetenv(rendezvous::word_limit_variable);
+  ::unsetenv(rendezvous::peer_word_limit_variable);
   // Not the 20 s of a launcher that says nothing of it.
   CHECK(std::chrono::steady_clock::now() - began < 20s);
 }
@@ -461,7 +461,7 @@ TEST_CASE("16.3: who waits for a word or a rank may give up, as on a signal",
           "[worker][membership]") {
   for (const bool parked : {false, true}) {
     Channel channel;
-    Membership members({.word_limit = 1h});
+    Membership members({.peer_word_limit = 1h});
     REQUIRE(channel.hear() == rendezvous::can_park);
     if (parked) channel.send(over);
     int asked = 0;

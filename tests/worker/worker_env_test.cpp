@@ -35,14 +35,14 @@ bool mentions(const std::string& text, const std::vector<std::string>& words) {
   return all;
 }
 
-const Variables kTwoOfFour = {{"RANK", "2"},
-                              {"WORLD_SIZE", "4"},
-                              {"LOCAL_RANK", "0"},
-                              {"LOCAL_WORLD_SIZE", "2"},
-                              {"GROUP_RANK", "1"},
-                              {"GROUP_WORLD_SIZE", "2"},
-                              {"MASTER_ADDR", "10.0.0.1"},
-                              {"MASTER_PORT", "29500"}};
+const Variables two_of_four = {{"RANK", "2"},
+                               {"WORLD_SIZE", "4"},
+                               {"LOCAL_RANK", "0"},
+                               {"LOCAL_WORLD_SIZE", "2"},
+                               {"GROUP_RANK", "1"},
+                               {"GROUP_WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "10.0.0.1"},
+                               {"MASTER_PORT", "29500"}};
 
 Variables with(Variables variables, const std::string& name, const std::string& value) {
   variables[name] = value;
@@ -111,11 +111,11 @@ TEST_CASE("the variables are those of torchrun", "[env]") {
 }
 
 TEST_CASE("a rank outside the world is refused with both variables named", "[env]") {
-  CHECK(mentions(error_of(with(kTwoOfFour, "RANK", "4")), {"RANK=4", "WORLD_SIZE=4", "0..3"}));
-  CHECK(mentions(error_of(with(kTwoOfFour, "LOCAL_RANK", "2")),
+  CHECK(mentions(error_of(with(two_of_four, "RANK", "4")), {"RANK=4", "WORLD_SIZE=4", "0..3"}));
+  CHECK(mentions(error_of(with(two_of_four, "LOCAL_RANK", "2")),
                  {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}));
-  CHECK(mentions(error_of(with(kTwoOfFour, "GROUP_RANK", "2")), {"GROUP_RANK=2"}));
-  CHECK(mentions(error_of(with(kTwoOfFour, "LOCAL_WORLD_SIZE", "5")),
+  CHECK(mentions(error_of(with(two_of_four, "GROUP_RANK", "2")), {"GROUP_RANK=2"}));
+  CHECK(mentions(error_of(with(two_of_four, "LOCAL_WORLD_SIZE", "5")),
                  {"LOCAL_WORLD_SIZE=5", "WORLD_SIZE=4"}));
 }
 
@@ -123,19 +123,19 @@ TEST_CASE("what is not a number is refused with its value", "[env]") {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "GROUP_RANK",
                            "TORCHELASTIC_RESTART_COUNT", "DDPRUN_TERM"}) {
     for (const char* value : {"", "two", "-1", "1.5", " 1", "0x1", "99999999999"}) {
-      CHECK(mentions(error_of(with(kTwoOfFour, name, value)),
+      CHECK(mentions(error_of(with(two_of_four, name, value)),
                      {name + std::string("=\"") + value + "\"", "whole number"}));
     }
   }
-  CHECK(mentions(error_of(with(kTwoOfFour, "MASTER_PORT", "70000")), {"70000", "65535"}));
-  CHECK(mentions(error_of(with(kTwoOfFour, "TORCHELASTIC_USE_AGENT_STORE", "yes")),
+  CHECK(mentions(error_of(with(two_of_four, "MASTER_PORT", "70000")), {"70000", "65535"}));
+  CHECK(mentions(error_of(with(two_of_four, "TORCHELASTIC_USE_AGENT_STORE", "yes")),
                  {"\"yes\"", "True or False"}));
 }
 
 TEST_CASE("several workers need to know where to meet", "[env]") {
-  CHECK(mentions(error_of(without(kTwoOfFour, "MASTER_PORT")), {"MASTER_PORT", "not set"}));
-  CHECK(mentions(error_of(with(kTwoOfFour, "MASTER_PORT", "0")), {"MASTER_PORT=0"}));
-  CHECK(mentions(error_of(without(kTwoOfFour, "MASTER_ADDR")), {"MASTER_ADDR", "not set"}));
+  CHECK(mentions(error_of(without(two_of_four, "MASTER_PORT")), {"MASTER_PORT", "not set"}));
+  CHECK(mentions(error_of(with(two_of_four, "MASTER_PORT", "0")), {"MASTER_PORT=0"}));
+  CHECK(mentions(error_of(without(two_of_four, "MASTER_ADDR")), {"MASTER_ADDR", "not set"}));
   // All on one host: its loopback address will do.
   CHECK(read({{"RANK", "0"},
               {"WORLD_SIZE", "2"},
@@ -190,7 +190,7 @@ TEST_CASE("a Slurm step's variables tell the rank, a batch script's do not", "[e
 }
 
 TEST_CASE("torchrun's variables win over the scheduler's", "[env]") {
-  Variables variables = kTwoOfFour;
+  Variables variables = two_of_four;
   variables["OMPI_COMM_WORLD_RANK"] = "0";
   variables["OMPI_COMM_WORLD_SIZE"] = "9";
   CHECK(read(variables).rank == 2);
@@ -204,10 +204,10 @@ TEST_CASE("two sizes of the world that differ are refused", "[env]") {
 
 TEST_CASE("15.4: encryption is asked for by 1, and by nothing else that is taken") {
   const std::string name = "DDPRUN_ENCRYPT_GRADIENTS";
-  CHECK(read(with(kTwoOfFour, name, "1")).encrypt_gradients);
+  CHECK(read(with(two_of_four, name, "1")).encrypt_gradients);
   for (const std::string off : {"0", ""}) {
-    CHECK_FALSE(read(with(kTwoOfFour, name, off)).encrypt_gradients);
+    CHECK_FALSE(read(with(two_of_four, name, off)).encrypt_gradients);
   }
-  CHECK_FALSE(read(kTwoOfFour).encrypt_gradients);
-  CHECK(mentions(error_of(with(kTwoOfFour, name, "yes")), {name, "yes", "at most 1"}));
+  CHECK_FALSE(read(two_of_four).encrypt_gradients);
+  CHECK(mentions(error_of(with(two_of_four, name, "yes")), {name, "yes", "at most 1"}));
 }

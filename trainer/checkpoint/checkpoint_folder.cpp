@@ -10,8 +10,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "command_line/write_all.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/whole_file.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -311,13 +313,11 @@ void CheckpointFolder::write_manifest() {
   const fs::path path = folder_ / manifest_name;
   const std::string partial = path.string() + ".partial";
   const std::string text = manifest_text(manifest_);
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  bool good = fd >= 0;
-  if (good) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
-  good = good && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  good = good && ::fsync(fd) == 0;
-  const int cause = errno;
-  if (fd >= 0) ::close(fd);
+  worker::UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  int cause = fd ? command_line::write_all(fd.get(), text).error : errno;
+  if (cause == 0 && ::fsync(fd.get()) != 0) cause = errno;
+  fd.reset();
+  const bool good = cause == 0;
   std::error_code error;
   if (good && manifest_is_odd_) {
     fs::rename(path, path.string() + std::string(corrupt_ending), error);

@@ -36,9 +36,10 @@ std::optional<ClaimFile> make_claim(const std::filesystem::path& path) {
   return claim_of(status);
 }
 
+// "": the kernel gave no random bytes.
 std::string name_of_nobody_else(const std::filesystem::path& path) {
   std::uint64_t number = 0;  // The kernel's, which several hosts and containers do not share.
-  [[maybe_unused]] const auto got = ::getrandom(&number, sizeof number, 0);
+  if (::getrandom(&number, sizeof number, 0) != ssize_t{sizeof number}) return "";
   return path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(number);
 }
 
@@ -56,6 +57,7 @@ std::optional<ClaimFile> ClaimFile::at(const std::filesystem::path& path) {
 
 bool remove_claim(const std::filesystem::path& path, const ClaimFile& file) {
   const std::string aside = name_of_nobody_else(path);
+  if (aside.empty()) return false;
   if (::rename(path.c_str(), aside.c_str()) != 0) return errno == ENOENT;
   if (ClaimFile::at(aside) == file) return ::unlink(aside.c_str()) == 0;
   // Another one's, which goes back, but not over one that has come since.

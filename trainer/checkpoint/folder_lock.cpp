@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
@@ -20,15 +19,11 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::millise
                        const std::function<bool()>& give_up)
     : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const auto deadline = std::chrono::steady_clock::now() + wait;
-  while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  while (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     held_ = std::chrono::steady_clock::now() < deadline && !(give_up && give_up());
     if (!held_) return;
     std::this_thread::sleep_for(look_again);
   }
-}
-
-FolderLock::~FolderLock() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace ddprun::trainer

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <functional>
 
+#include "worker/unique_fd.h"
+
 namespace ddprun::trainer {
 
 // Held until destruction or the end of the process, however that comes; leaves no file. On a file
@@ -14,14 +16,13 @@ class FolderLock {
   // Waits so long for somebody else's, or until `give_up` says so.
   explicit FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait = {},
                       const std::function<bool()>& give_up = {});
-  ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
   bool held() const { return held_; }  // False: somebody else holds it.
 
  private:
-  int fd_;
+  worker::UniqueFd fd_;
   bool held_ = true;
 };
 

@@ -14,26 +14,12 @@
 #include <utility>
 
 #include "trainer/data/images/image_decoder.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t image_bytes_max = std::int64_t{1} << 30;
-
-class OpenFile {
- public:
-  // Not blocking: a pipe of that name would wait for a writer.
-  explicit OpenFile(const char* path) : file_(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (file_ >= 0) ::close(file_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int number() const { return file_; }
-
- private:
-  int file_;
-};
 
 [[noreturn]] void throw_failed(const char* call) {
   throw std::system_error(errno, std::generic_category(), call);
@@ -62,10 +48,11 @@ bool is_of_one_file(const std::error_code& error) {
 // std::system_error where a call failed.
 std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
                                         std::vector<std::uint8_t>& buffer) {
-  const OpenFile file(path.c_str());
-  if (file.number() < 0) throw_failed("cannot open it");
+  // Not blocking: a pipe of that name would wait for a writer.
+  const worker::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) throw_failed("cannot open it");
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) throw_failed("cannot examine it");
+  if (::fstat(file.get(), &status) != 0) throw_failed("cannot examine it");
   if (!S_ISREG(status.st_mode)) throw ImageError("it is not a file");
   if (status.st_size > image_bytes_max) {
     throw ImageError(
@@ -75,7 +62,7 @@ std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
   if (buffer.size() < size) buffer.resize(size);
   std::size_t filled = 0;
   while (filled < size) {
-    const ssize_t count = ::read(file.number(), buffer.data() + filled, size - filled);
+    const ssize_t count = ::read(file.get(), buffer.data() + filled, size - filled);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_failed("cannot read it");
     if (count == 0) break;  // It has become shorter; its decoder will say so.

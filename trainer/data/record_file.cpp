@@ -24,29 +24,17 @@ namespace {
 
 RecordFile::RecordFile(std::filesystem::path path) : path_(std::move(path)) {
   // Not blocking: a pipe of that name would wait for a writer.
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail("open", path_, errno);
+  fd_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd_) fail("open", path_, errno);
   struct stat status {};
-  const int error = ::fstat(fd_, &status) == 0 ? 0 : errno;
-  if (error == 0 && S_ISREG(status.st_mode)) {
-    size_ = status.st_size;
-    return;
-  }
-  ::close(fd_);  // No destructor comes after a constructor that throws.
-  if (error != 0) fail("examine", path_, error);
-  throw DataError(path_.string() + " is not a file");
+  if (::fstat(fd_.get(), &status) != 0) fail("examine", path_, errno);
+  if (!S_ISREG(status.st_mode)) throw DataError(path_.string() + " is not a file");
+  size_ = status.st_size;
 }
-
-RecordFile::~RecordFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-RecordFile::RecordFile(RecordFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 void RecordFile::read(std::int64_t offset, std::span<std::uint8_t> out) const {
   while (!out.empty()) {
-    const ssize_t count = ::pread(fd_, out.data(), out.size(), offset);
+    const ssize_t count = ::pread(fd_.get(), out.data(), out.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail(fmt::format("read at offset {} of", offset).c_str(), path_, errno);
     if (count == 0) {

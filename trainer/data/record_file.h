@@ -7,15 +7,14 @@
 #include <filesystem>
 #include <span>
 
+#include "worker/unique_fd.h"
+
 namespace ddprun::trainer {
 
 class RecordFile {
  public:
   // Throws DataError when the file is missing, not a regular file, or cannot be opened.
   explicit RecordFile(std::filesystem::path path);
-  ~RecordFile();
-  RecordFile(RecordFile&& other) noexcept;
-  RecordFile& operator=(RecordFile&&) = delete;
 
   std::int64_t size() const { return size_; }  // In bytes, when it was opened.
 
@@ -24,7 +23,7 @@ class RecordFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  worker::UniqueFd fd_;
   std::int64_t size_ = 0;
 };
 

@@ -39,12 +39,6 @@ std::vector<Row> rows_of_options() {
   return rows;
 }
 
-std::string with_blanks(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 // The words that a value can be, where it is one of some.
 std::vector<std::string> choices_of(const Row& row) {
   if (row.names.front() == "--model") return model_names();
@@ -72,7 +66,8 @@ bool takes_files(const Row& row) {
 // What compgen is to offer.
 std::string bash_offer(const Row& row) {
   std::string offer;
-  if (const auto words = choices_of(row); !words.empty()) offer = "-W '" + with_blanks(words) + "'";
+  if (const auto words = choices_of(row); !words.empty())
+    offer = "-W '" + command_line::with_blanks(words) + "'";
   if (takes_files(row)) offer += offer.empty() ? "-f" : " -f";
   if (row.value == "DIR") offer = "-d";
   return offer;
@@ -84,7 +79,7 @@ std::string zsh_value(const Row& row) {
   if (row.value == "DIR") {
     action = "_files -/";
   } else if (const auto words = choices_of(row); !words.empty()) {
-    action = "(" + with_blanks(words) + ")";
+    action = "(" + command_line::with_blanks(words) + ")";
   } else if (takes_files(row)) {
     action = "_files";
   }

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -18,6 +17,7 @@
 #include "trainer/data/data_file.h"
 #include "trainer/download/http_fetch.h"
 #include "trainer/download/tar_members.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -50,40 +50,33 @@ class Turn {
     // are file systems on which a file has another number each time.
     for (int tries = 0; tries < 100; ++tries) {
       take(say);
-      if (fd_ < 0 || is_there_still()) return;
-      leave();
+      if (!fd_ || is_there_still()) return;
+      fd_.reset();
     }
   }
-  ~Turn() { leave(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
 
  private:
   void take(const Say& say) {
-    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     // Another user's can be waited for at least.
-    if (fd_ < 0) fd_ = ::open(partial_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    if (!fd_) fd_.reset(::open(partial_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd_ || ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
     if (!told_) {
       say(fmt::format("Waiting for another process that downloads {}", partial_.string()));
     }
     told_ = true;
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    while (::flock(fd_.get(), LOCK_EX) != 0 && errno == EINTR) {
     }
   }
   bool is_there_still() const {
     struct stat opened {};
     struct stat named {};
-    return ::fstat(fd_, &opened) == 0 && ::stat(partial_.c_str(), &named) == 0 &&
+    return ::fstat(fd_.get(), &opened) == 0 && ::stat(partial_.c_str(), &named) == 0 &&
            opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-  }
-  void leave() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
   }
 
   const fs::path partial_;
-  int fd_ = -1;
+  worker::UniqueFd fd_;
   bool told_ = false;
 };
 

@@ -10,7 +10,9 @@
 #include <cstring>
 
 #if DDPRUN_HAVE_CURL
+#include "command_line/write_all.h"
 #include "rendezvous/http/curl_library.h"
+#include "worker/unique_fd.h"
 #endif
 
 namespace ddprun::trainer {
@@ -30,32 +32,21 @@ class Output {
   explicit Output(const std::filesystem::path& path)
       : name_(path.string()),
         fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) throw WriteError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
+    if (!fd_) fail();
   }
-  ~Output() { ::close(fd_); }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
 
   std::int64_t bytes() const {
     struct stat status {};
-    return ::fstat(fd_, &status) == 0 ? status.st_size : 0;
+    return ::fstat(fd_.get(), &status) == 0 ? status.st_size : 0;
   }
   void clear() {
-    if (::ftruncate(fd_, 0) != 0) fail();
+    if (::ftruncate(fd_.get(), 0) != 0) fail();
   }
   // Fewer than `count` tell libcurl to stop; error() then says why.
   std::size_t append(const char* data, std::size_t count) {
-    std::size_t done = 0;
-    while (done < count) {
-      const ssize_t written = ::write(fd_, data + done, count - done);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) {
-        error_ = errno;
-        break;
-      }
-      done += static_cast<std::size_t>(written);
-    }
-    return done;
+    const command_line::Written done = command_line::write_all(fd_.get(), {data, count});
+    if (done.error != 0) error_ = done.error;
+    return done.bytes;
   }
   void check() const {
     if (error_ == 0) return;
@@ -69,7 +60,7 @@ class Output {
   }
 
   std::string name_;
-  int fd_;
+  worker::UniqueFd fd_;
   int error_ = 0;
 };
 

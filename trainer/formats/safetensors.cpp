@@ -12,9 +12,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "command_line/write_all.h"
 #include "trainer/formats/checksum.h"
 #include "trainer/formats/safetensors_format.h"
 #include "trainer/formats/whole_file.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -67,37 +69,31 @@ class OutputFile : public SafetensorsSink {
   explicit OutputFile(const std::filesystem::path& path)
       : name_(path.string()),
         fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) fail(name_, fmt::format("cannot be created: {}", std::strerror(errno)));
+    if (!fd_) fail(name_, fmt::format("cannot be created: {}", std::strerror(errno)));
   }
-  ~OutputFile() override { ::close(fd_); }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void write(const void* data, std::size_t bytes) override {
-    const char* at = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t count = ::write(fd_, at, bytes);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
-      at += count;
-      bytes -= static_cast<std::size_t>(count);
-    }
+    const int error =
+        command_line::write_all(fd_.get(), {static_cast<const char*>(data), bytes}).error;
+    if (error != 0) fail(name_, fmt::format("cannot be written: {}", std::strerror(error)));
   }
 
   void overwrite(const std::string& bytes, std::size_t at) override {
-    if (::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at)) !=
+    if (::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)) !=
         static_cast<ssize_t>(bytes.size())) {
       fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
     }
   }
 
   void sync() {
-    if (::fsync(fd_) != 0) fail(name_, fmt::format("cannot be synced: {}", std::strerror(errno)));
+    if (::fsync(fd_.get()) != 0) {
+      fail(name_, fmt::format("cannot be synced: {}", std::strerror(errno)));
+    }
   }
 
  private:
   std::string name_;
-  int fd_;
+  worker::UniqueFd fd_;
 };
 
 // The header's parser takes no dtype that is not in the list: its own list must have no others.

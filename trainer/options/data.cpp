@@ -98,10 +98,6 @@ void add_augment_options(CLI::App& app, TrainOptions& options) {
                       "Divides what is left of pixels [the data set's]", "S,S,S");
 }
 
-bool lists_files(DatasetKind kind) {
-  return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
-}
-
 bool is_published(DatasetKind kind) {
   return kind == DatasetKind::Mnist || kind == DatasetKind::Cifar10 || kind == DatasetKind::Stl10;
 }
@@ -149,6 +145,10 @@ void check_transforms(const TrainOptions& options) {
 }
 
 }  // namespace
+
+bool lists_files(DatasetKind kind) {
+  return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
+}
 
 std::string name_of(DatasetKind kind) {
   switch (kind) {

@@ -57,12 +57,6 @@ std::string option_text(const CLI::Option& option, std::size_t columns) {
   return head + "\n" + command_line::wrapped(meaning, meaning_indent, columns);
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "--" : ", --") + name;
-  return text;
-}
-
 // The option's whole name, "batch-size" for "batch".
 std::string whole_name(const CLI::App& app, const std::string& name) {
   std::vector<std::string> starts;
@@ -72,7 +66,8 @@ std::string whole_name(const CLI::App& app, const std::string& name) {
   }
   if (starts.size() == 1) return starts.front();
   if (!starts.empty()) {
-    throw UsageError("--" + name + " is ambiguous: it could be " + joined(starts));
+    throw UsageError("--" + name + " is ambiguous: it could be " +
+                     command_line::listed_options(starts));
   }
   throw UsageError("unknown option --" + name + suggestion(app, name));
 }

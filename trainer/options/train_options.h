@@ -36,6 +36,8 @@ class UnusablePlaceError : public UsageError {
 enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
 // "mnist", "cifar10", "stl10", "imagefolder", "csv" or "synthetic".
 std::string name_of(DatasetKind kind);
+// Of files of any size, each an image; the others are of one size.
+bool lists_files(DatasetKind kind);
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -17,9 +16,10 @@
 
 namespace ddprun::trainer {
 
-MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
+MetricsFile::MetricsFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (!fd_) {
     throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
                                          path_.string(), std::strerror(errno)));
   }
@@ -27,7 +27,6 @@ MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 MetricsFile::~MetricsFile() {
-  ::close(fd_);
   if (missing_ == 0) return;
   std::cerr << fmt::format(
       "train: warning: --metrics: lines that are missing at the end of {}: {}\n", path_.string(),
@@ -36,7 +35,7 @@ MetricsFile::~MetricsFile() {
 
 std::string MetricsFile::add(const std::string& line) {
   const std::string text = (within_line_ ? "\n" : "") + line + '\n';
-  const command_line::Written done = command_line::write_all(fd_, text);
+  const command_line::Written done = command_line::write_all(fd_.get(), text);
   if (done.bytes > 0) within_line_ = text[done.bytes - 1] != '\n';
   if (done.error == 0) {
     const std::int64_t missing = std::exchange(missing_, 0);

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "worker/unique_fd.h"
+
 namespace ddprun::trainer {
 
 // Not thread-safe.
@@ -23,7 +25,7 @@ class MetricsFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  worker::UniqueFd fd_;
   bool within_line_ = false;  // What was added last, by whomever, is half a line.
   std::int64_t missing_ = 0;  // Lines of the gap.
 };

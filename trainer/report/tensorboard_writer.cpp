@@ -43,15 +43,12 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   if (error) fail(error.message());
   path_ =
       folder / event_file_name(existing, std::time(nullptr), worker::own_host_name(), ::getpid());
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail(std::strerror(errno));
+  fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd_) fail(std::strerror(errno));
   flush();
 }
 
-TensorboardWriter::~TensorboardWriter() {
-  flush();
-  ::close(fd_);
-}
+TensorboardWriter::~TensorboardWriter() { flush(); }
 
 void TensorboardWriter::start(std::int64_t step, std::string_view text_tag,
                               std::string_view markdown) {
@@ -97,8 +94,8 @@ void TensorboardWriter::write(const std::string& record, bool flush) {
 
 // Returns the errno of what failed, or 0.
 int TensorboardWriter::add(const std::string& records) {
-  if (fails_ && ::ftruncate(fd_, size_) != 0) return errno;
-  return command_line::write_all(fd_, records).error;
+  if (fails_ && ::ftruncate(fd_.get(), size_) != 0) return errno;
+  return command_line::write_all(fd_.get(), records).error;
 }
 
 }  // namespace ddprun::trainer

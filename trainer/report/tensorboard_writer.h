@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/report/tensorboard_records.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 
@@ -39,7 +40,7 @@ class TensorboardWriter {
   int add(const std::string& records);
 
   std::filesystem::path path_;
-  int fd_ = -1;
+  worker::UniqueFd fd_;
   std::int64_t size_ = 0;  // Bytes of whole records.
   std::string begin_;      // Without which a reader shows what was given up; until it is written.
   std::string pending_;    // Records that were not flushed.

@@ -17,9 +17,10 @@ import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from free_port import free_port
+from patience import patience
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT_S = 100  # For a whole case, on a machine with other work.
+LIMIT_S = 100  # For a whole case, on an idle machine.
 
 
 @dataclasses.dataclass
@@ -119,7 +120,8 @@ class Nodes:
     """The launchers of a case, and what they and their workers say."""
 
     def __init__(self, argvs, env, folder):
-        self.deadline = time.monotonic() + LIMIT_S
+        self.limit_s = patience(LIMIT_S)
+        self.deadline = time.monotonic() + self.limit_s
         self.output = ""
         self.selector = selectors.DefaultSelector()
         self.jobs = [subprocess.Popen(argv, env=env, cwd=folder, stdin=subprocess.DEVNULL,
@@ -135,7 +137,7 @@ class Nodes:
         while not done():
             ready = self.selector.select(max(0, self.deadline - time.monotonic()))
             if not ready:
-                raise Failure(f"not done after {LIMIT_S} s; so far: {self.output}")
+                raise Failure(f"not done after {self.limit_s:.0f} s; so far: {self.output}")
             for key, _ in ready:
                 if key.data is not None:
                     key.data.wait()  # It has ended.
@@ -202,7 +204,7 @@ def run_case(case, launcher, command):
 def left_behind(mark):
     """Processes of a case that are still there when its launchers have ended. Those that were killed
     by the launcher's guard may take a moment to go."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patience(5)
     while (left := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left

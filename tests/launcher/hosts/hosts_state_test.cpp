@@ -45,7 +45,7 @@ HostsState running(int nodes, HostsLimits all = limits()) {
   HostsState state(all, nodes);
   state.begin(at(0));
   for (int i = 0; i < nodes; ++i) state.hello(i, at(1));
-  state.opened(at(2));
+  state.opened();
   return state;
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
   CHECK(acts(state.hello(2, at(1))).empty());
   CHECK(acts(state.hello(0, at(2))).empty());
   CHECK(acts(state.hello(1, at(3))) == "tell 0");
-  CHECK(acts(state.opened(at(4))) == "tell 1, tell 2");
+  CHECK(acts(state.opened()) == "tell 1, tell 2");
   CHECK_FALSE(state.has_begun());
   state.begun();
   CHECK(state.has_begun());

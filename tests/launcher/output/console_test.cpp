@@ -77,7 +77,7 @@ void write_all(GapWriter& writer, std::string_view text) {
   }
 }
 
-constexpr std::size_t kMuch = 1 << 20;
+constexpr std::size_t much = 1 << 20;
 
 }  // namespace
 
@@ -90,7 +90,7 @@ TEST_CASE("where text is missing a line says how much and why", "[output][consol
   CHECK(writer.missing_bytes() == 15);
   CHECK(writer.reason() == "No space left on device");
 
-  disk.free(kMuch);
+  disk.free(much);
   write_all(writer, "two\n");
   CHECK(writer.missing_bytes() == 0);
   write_all(writer, "three\n");
@@ -103,7 +103,7 @@ TEST_CASE("the line about a gap stands alone, also where a line broke off", "[ou
   GapWriter writer(write_to(disk), "[ddprun]");
   write_all(writer, "one\n");
   SECTION("after half a line of a worker") {
-    disk.free(kMuch);
+    disk.free(much);
     write_all(writer, "two\n");
     CHECK(disk.content() ==
           "on\n[ddprun] 2 bytes of output are missing here: No space left on device\ntwo\n");
@@ -113,7 +113,7 @@ TEST_CASE("the line about a gap stands alone, also where a line broke off", "[ou
     write_all(writer, "two\n");
     CHECK(writer.missing_bytes() == 6);
     disk.refuse_with(EDQUOT);
-    disk.free(kMuch);
+    disk.free(much);
     write_all(writer, "three\n");
     CHECK(disk.content() ==
           "on\n[ddprun] \n[ddprun] 6 bytes of output are missing here: No space left on device\n"
@@ -146,7 +146,7 @@ TEST_CASE("what is given up while the line about a gap waits is counted in it, o
   writer.lose("more\n", EAGAIN);
   const std::string note = " bytes of output are missing here: Resource temporarily unavailable\n";
   SECTION("before the line began") {
-    disk.free(kMuch);
+    disk.free(much);
     CHECK(writer.tell());
     CHECK(disk.content() == "[ddprun] 10" + note);
   }
@@ -154,7 +154,7 @@ TEST_CASE("what is given up while the line about a gap waits is counted in it, o
     disk.free(4);
     CHECK_FALSE(writer.tell());
     writer.lose("last\n", EAGAIN);
-    disk.free(kMuch);
+    disk.free(much);
     write_all(writer, "two\n");
     CHECK(disk.content() == "[ddprun] 10" + note + "[ddprun] 5" + note + "two\n");
   }
@@ -181,7 +181,7 @@ TEST_CASE("a disk that was full for a while costs the console that while alone",
     add("two\n");
     CHECK(console.told_elsewhere("stdout") ==
           "4 bytes of output are missing on stdout: No space left on device");
-    disk.free(kMuch);
+    disk.free(much);
     add("three\n");
     CHECK(console.told_elsewhere("stdout").empty());
   }

@@ -111,8 +111,8 @@ TEST_CASE("a line that is redrawn, endless or nobody else's is shown as it comes
   CHECK(lines_of(lines, "line\r").empty());  // Perhaps half of "\r\n".
   CHECK(lines_of(lines, "\n") == "line\r\n");
   CHECK(lines_of(lines, "prompt: ", Early::All) == "prompt: ");
-  CHECK(lines_of(lines, std::string(OutputLines::kLineBytesMax, 'x')).size() ==
-        OutputLines::kLineBytesMax);
+  CHECK(lines_of(lines, std::string(OutputLines::line_bytes_max, 'x')).size() ==
+        OutputLines::line_bytes_max);
 }
 
 TEST_CASE("of a line that others must not see redrawn the last state is kept", "[output]") {
@@ -264,10 +264,11 @@ TEST_CASE("lines that several workers filter into one file are rotated as their 
 }
 
 TEST_CASE("50 MB arrive byte for byte through a slow reader", "[output]") {
-  constexpr std::size_t kBytes = 50 << 20;
+  constexpr std::size_t bytes_sent = 50 << 20;
   std::string sent;
-  sent.reserve(kBytes + 32);
-  for (std::size_t i = 0; sent.size() < kBytes; ++i) sent += "line " + std::to_string(i * i) + "\n";
+  sent.reserve(bytes_sent + 32);
+  for (std::size_t i = 0; sent.size() < bytes_sent; ++i)
+    sent += "line " + std::to_string(i * i) + "\n";
   Setup setup;
   const PipeEnds a = make_pipe();
   const auto stream = setup.add("", a.read);
@@ -332,7 +333,7 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
   std::array<PipeEnds, 2> pipes = {make_pipe(), make_pipe()};
   std::vector<std::shared_ptr<OutputForwarder::Stream>> streams;
   std::vector<std::thread> writers;
-  constexpr int kLines = 20'000;
+  constexpr int lines_sent = 20'000;
   for (int rank = 0; rank < 2; ++rank) {
     streams.push_back(
         setup.add("[" + std::to_string(rank) + "]:", pipes[static_cast<std::size_t>(rank)].read));
@@ -340,7 +341,7 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
   for (int rank = 0; rank < 2; ++rank) {
     writers.emplace_back([fd = pipes[static_cast<std::size_t>(rank)].write, rank] {
       std::string bytes;
-      for (int i = 0; i < kLines; ++i) {
+      for (int i = 0; i < lines_sent; ++i) {
         bytes +=
             std::string(static_cast<std::size_t>(i % 200), static_cast<char>('a' + rank)) + "\n";
       }
@@ -354,12 +355,12 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
   }
   std::size_t lines = 0;
   const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(40s);
-  while (lines < 2 * kLines && std::chrono::steady_clock::now() < limit) {
+  while (lines < 2 * lines_sent && std::chrono::steady_clock::now() < limit) {
     const std::string& text = setup.shown();
     lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   }
   for (std::thread& writer : writers) writer.join();
-  REQUIRE(lines == 2 * kLines);
+  REQUIRE(lines == 2 * lines_sent);
   std::array<int, 2> next = {0, 0};
   std::size_t wrong = 0;
   for (std::size_t at = 0; at < setup.text.size();) {

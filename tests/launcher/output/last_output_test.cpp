@@ -112,7 +112,7 @@ class Terminal {
   int master_;
 };
 
-constexpr LastOutputLimits kPatient{1h, 1h};
+constexpr LastOutputLimits patient{1h, 1h};
 
 }  // namespace
 
@@ -128,7 +128,7 @@ TEST_CASE("a signal from outside, or a second one from the keyboard, ends the pa
 }
 
 TEST_CASE("a reader that is slow gets everything", "[output][last]") {
-  Readers readers(kPatient);
+  Readers readers(patient);
   readers.wait();
   readers.poll();
   CHECK_FALSE(readers.done);
@@ -147,7 +147,7 @@ TEST_CASE("a reader that is slow gets everything", "[output][last]") {
 }
 
 TEST_CASE("a reader that is gone ends the wait at once", "[output][last]") {
-  Readers readers(kPatient);
+  Readers readers(patient);
   readers.wait();
   ::close(readers.out[0]);
   readers.out[0] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -50,7 +50,7 @@ std::string filtered(LineFilter& filter, const std::string& bytes) {
 }
 
 using Time = EqualLines::Clock::time_point;
-const Time kStart = Time{} + 1h;
+const Time start = Time{} + 1h;
 
 // What leaves now: "text:writer,writer" joined by '|'.
 std::string taken(EqualLines& lines, Time now) {
@@ -287,57 +287,57 @@ TEST_CASE("two who write one log at the same time overwrite nothing", "[output][
 
 TEST_CASE("a line that all have written leaves at once, as one", "[output][collapse]") {
   EqualLines lines = of_writers(3);
-  lines.add(2, "same", kStart);
-  lines.add(0, "same", kStart);
-  CHECK(taken(lines, kStart + 99ms).empty());
-  lines.add(1, "same", kStart + 99ms);
-  CHECK(taken(lines, kStart + 99ms) == "same:0-2");
+  lines.add(2, "same", start);
+  lines.add(0, "same", start);
+  CHECK(taken(lines, start + 99ms).empty());
+  lines.add(1, "same", start + 99ms);
+  CHECK(taken(lines, start + 99ms) == "same:0-2");
   CHECK_FALSE(lines.deadline());
   CHECK(lines.bytes() == 0);
 }
 
 TEST_CASE("no line waits longer than the window, whatever the others do", "[output][collapse]") {
   EqualLines lines = of_writers(2);
-  lines.add(0, "mine", kStart);
-  lines.add(0, "both", kStart + 10ms);
-  lines.add(1, "both", kStart + 20ms);
-  CHECK(lines.deadline() == kStart + 100ms);
-  CHECK(taken(lines, kStart + 99ms).empty());
-  CHECK(taken(lines, kStart + 100ms) == "mine:0|both:0-1");
+  lines.add(0, "mine", start);
+  lines.add(0, "both", start + 10ms);
+  lines.add(1, "both", start + 20ms);
+  CHECK(lines.deadline() == start + 100ms);
+  CHECK(taken(lines, start + 99ms).empty());
+  CHECK(taken(lines, start + 100ms) == "mine:0|both:0-1");
 }
 
 TEST_CASE("each writer's own order is kept", "[output][collapse]") {
   EqualLines lines = of_writers(2);
-  lines.add(0, "a", kStart);
-  lines.add(0, "b", kStart);
-  lines.add(1, "b", kStart);
-  lines.add(1, "a", kStart);  // Behind its b: it may not join the first a.
-  CHECK(taken(lines, kStart + 100ms) == "a:0|b:0-1|a:1");
+  lines.add(0, "a", start);
+  lines.add(0, "b", start);
+  lines.add(1, "b", start);
+  lines.add(1, "a", start);  // Behind its b: it may not join the first a.
+  CHECK(taken(lines, start + 100ms) == "a:0|b:0-1|a:1");
 }
 
 TEST_CASE("a line repeated by one writer is repeated by the others", "[output][collapse]") {
   EqualLines lines = of_writers(2);
   for (int writer : {0, 1}) {
-    for (int i = 0; i < 3; ++i) lines.add(writer, ".", kStart);
+    for (int i = 0; i < 3; ++i) lines.add(writer, ".", start);
   }
-  CHECK(taken(lines, kStart) == ".:0-1|.:0-1|.:0-1");
+  CHECK(taken(lines, start) == ".:0-1|.:0-1|.:0-1");
 }
 
 TEST_CASE("nobody waits for a writer that has ended", "[output][collapse]") {
   EqualLines lines = of_writers(2);
-  lines.add(0, "x", kStart);
-  CHECK(taken(lines, kStart).empty());
+  lines.add(0, "x", start);
+  CHECK(taken(lines, start).empty());
   lines.remove_writer(1);
-  CHECK(taken(lines, kStart) == "x:0");
+  CHECK(taken(lines, start) == "x:0");
 }
 
 TEST_CASE("a flood of different lines is bounded", "[output][collapse]") {
   EqualLines lines = of_writers(2, 10'000);
   std::size_t most = 0;
   for (int i = 0; i < 10'000; ++i) {
-    lines.add(0, "line " + std::to_string(i), kStart);
+    lines.add(0, "line " + std::to_string(i), start);
     most = std::max(most, lines.bytes());
-    while (lines.take(kStart)) {
+    while (lines.take(start)) {
     }
   }
   CHECK(most < 11'000);
@@ -346,9 +346,9 @@ TEST_CASE("a flood of different lines is bounded", "[output][collapse]") {
 
 TEST_CASE("what waits of one writer can be had at once, with all before it", "[output][collapse]") {
   EqualLines lines = of_writers(2);
-  lines.add(0, "first", kStart);
-  lines.add(1, "second", kStart);
-  lines.add(0, "third", kStart);
+  lines.add(0, "first", start);
+  lines.add(1, "second", start);
+  lines.add(0, "third", start);
   CHECK(lines.take_of(1)->text == "first");
   CHECK(lines.take_of(1)->text == "second");
   CHECK_FALSE(lines.take_of(1));
@@ -361,7 +361,7 @@ TEST_CASE("random lines of many writers leave complete, in order and in time",
   std::mt19937 random(7);
   EqualLines lines = of_writers(4, 3'000);
   std::array<std::string, 4> sent, received;
-  Time now = kStart;
+  Time now = start;
   const auto receive = [&](const std::optional<EqualLines::Line>& line) {
     for (const int writer : line->writers) received[static_cast<std::size_t>(writer)] += line->text;
   };

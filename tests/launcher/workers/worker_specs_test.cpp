@@ -48,7 +48,7 @@ struct Case {
             .places = places,
             .ras_address = ras_address,
             .may_park = may_park,
-            .word_limit = word_limit,
+            .peer_word_limit = peer_word_limit,
             .filled = filled,
             .worker_store = worker_store};
   }
@@ -66,7 +66,7 @@ struct Case {
   bool terminal = false;
   std::string ras_address;
   bool may_park = false;
-  std::chrono::milliseconds word_limit{0};
+  std::chrono::milliseconds peer_word_limit{0};
   std::vector<int> filled;
   int cpus = 8;
   std::vector<WorkerCpus> places;
@@ -406,7 +406,7 @@ TEST_CASE(
   CHECK_FALSE(c.specs().at(0).keeps_channel);
   c.may_park = true;
   CHECK(c.variables(0)["DDPRUN_RANK_FD"] == "4");
-  c.word_limit = std::chrono::seconds(15);
+  c.peer_word_limit = std::chrono::seconds(15);
   CHECK(c.variables(0)["DDPRUN_WORD_LIMIT_MS"] == "15000");
 
   const WorkerSpec spare = spare_of(c.specs().at(0), "");

@@ -1,3 +1,5 @@
+// When the store looks for its next request and when it sleeps beside those who compute, on a clock
+// that the test turns.
 #include "rendezvous/store/linger_policy.h"
 
 #include "tests/testing/catch.h"

@@ -1,3 +1,5 @@
+// Operation by operation what docs/store_protocol.md says, and nothing for speed: simple enough to
+// be compared with the document by eye.
 #include "tests/rendezvous/store/store_model.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Operations as the bytes of a request, and at random: of few keys and of values that servers treat
+// differently, such as large ones, numbers and what only begins like one.
 #include "tests/rendezvous/store/store_operation.h"
 
 #include <algorithm>

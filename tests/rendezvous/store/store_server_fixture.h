@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <asio.hpp>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/wire/wire.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 namespace ddprun::rendezvous::testing {
 
@@ -131,8 +133,11 @@ struct RawClient {
       at += static_cast<std::size_t>(sent);
     }
   }
+  static int answer_limit_ms() {
+    return static_cast<int>(ddprun::testing::patience(std::chrono::seconds(10)).count());
+  }
   // `size` bytes, or fewer if the server closes the connection or says nothing more.
-  std::string read(std::size_t size, int limit_ms = 10'000) const {
+  std::string read(std::size_t size, int limit_ms = answer_limit_ms()) const {
     std::string bytes;
     while (bytes.size() < size) {
       if (!readable(limit_ms)) break;
@@ -149,7 +154,7 @@ struct RawClient {
   }
   bool closed() const {
     char byte;
-    return readable(10'000) && ::recv(fd, &byte, 1, 0) <= 0;
+    return readable(answer_limit_ms()) && ::recv(fd, &byte, 1, 0) <= 0;
   }
   std::string ask(const std::string& request, std::size_t size) const {
     send(request);

@@ -4,12 +4,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <functional>
 #include <future>
 
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/made_up_sets.h"
@@ -198,7 +200,8 @@ TEST_CASE("a spare that opened a part of a set trains on what has been downloade
   spare = std::async(std::launch::async,
                      [&] { return run_train(/*workers=*/0, arguments, folder, environment); });
   pollfd ready{launcher.get(), POLLIN, 0};
-  REQUIRE(::poll(&ready, 1, /*timeout_ms=*/120'000) == 1);
+  const auto limit = ddprun::testing::patience(std::chrono::seconds(120));
+  REQUIRE(::poll(&ready, 1, static_cast<int>(limit.count())) == 1);
 
   write_set(20);
   const std::string rank = rendezvous::rank_message(

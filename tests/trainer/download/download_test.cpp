@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/trainer/download/range_server.h"
 #include "tests/trainer/download/tar_writer.h"
 #include "trainer/data/data_file.h"
@@ -339,8 +340,8 @@ std::string download_beside(const Publisher& publisher, const RangeServer& serve
                    });
     });
   });
-  const bool waited =
-      waits.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  const auto limit = ddprun::testing::patience(std::chrono::seconds(10));
+  const bool waited = waits.get_future().wait_for(limit) == std::future_status::ready;
   CHECK(waited);
   CHECK(server.requests().empty());
   if (waited) rest(*other);

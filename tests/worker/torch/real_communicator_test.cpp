@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/communicator_cluster.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -107,7 +108,8 @@ TEST_CASE("an evaluation waits for the buckets of a backward that a hook ended",
       }
       const at::Tensor loss = ddp.forward(batch(communicator.rank())).sum();
       pollfd other{late[0], POLLIN, 0};
-      if (communicator.rank() == 0) ::poll(&other, 1, 10'000);
+      const auto limit = static_cast<int>(testing::patience(std::chrono::seconds(10)).count());
+      if (communicator.rank() == 0) RANK_CHECK(::poll(&other, 1, limit) == 1);
       try {
         loss.backward();
       } catch (const std::domain_error&) {
