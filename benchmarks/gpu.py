@@ -2,9 +2,10 @@
 command each, from a tree that nothing was built in. Such a machine need not have our packages (scripts/pack_gpu) nor
 a network, and is had for minutes: tests come before figures, and each figure is on disk once it is known.
 
-Two workers on the one GPU are a real job over NCCL (train --share-gpu).
+Two workers on the one GPU are a real job over NCCL (train --share-gpu); where there are several, each has its own.
 """
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -43,7 +44,21 @@ if status or count.value == 0:
     sys.exit(f"the driver finds no device (status {status})")
 driver.cuDeviceGetName(name, 100, 0)
 print(name.value.decode())
+print("GPUs:", count.value)
 """
+
+
+@functools.cache
+def gpus_here():
+    """In a process of its own: one that has asked the driver has a context."""
+    said = subprocess.run([sys.executable, "-c", FIND_GPU], capture_output=True, text=True).stdout
+    found = re.search(r"^GPUs: (\d+)$", said, re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def two_workers():
+    """What train needs to be told for two workers on this machine."""
+    return () if gpus_here() >= 2 else ("--share-gpu",)
 
 
 class Machine:
@@ -157,8 +172,11 @@ def ddprun(workers, *options):
     return [BIN / "ddprun", "--standalone", "--nproc-per-node", workers, *options]
 
 
-def shared_gpu(worker):
-    """A shell's words: what train --share-gpu sets (trainer/device/gpu_places.h), and the worker on GPU 0."""
+def worker_on_gpu(worker):
+    """A shell's words: the worker on a GPU of its own, else on GPU 0 with what train --share-gpu sets
+    (trainer/device/gpu_places.h)."""
+    if gpus_here() >= 2:
+        return f"exec {worker} $LOCAL_RANK"
     return ("export NCCL_HOSTID=h$RANK NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 "
             f"NCCL_MAX_CTAS=2; exec {worker} 0")
 
@@ -172,12 +190,22 @@ def memory_checks(program):
                  [checker, "--error-exitcode", "9", BIN / "test_step_kernels", "[gpu]"], 60, needs=(program, GPU), figures=ran)]
 
 
+def several_gpus(folder, program):
+    """What one GPU cannot show. Of one process LibTorch may reach for GPU 0 in any thread."""
+    argv, rate = train(folder, "parallel", "--image-size", "32", "--batch-size", "64", "--print-freq", "10", "--steps", "60",
+                       "--data-parallel", "2")
+    return [
+        Step("no worker has a context on another one's GPU",
+             [sys.executable, "-B", CHECKS, "own-gpu", folder], 120, needs=(program, GPU), figures=last_json),
+        Step("one process trains on two GPUs", argv, 60, needs=(program, GPU), figures=rate)]
+
+
 def test_plan(machine, folder):
     module, program = "build what needs no LibTorch", "build train"
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
     one, one_rate = train(folder, "one", *small, "--steps", "60", *LIBTORCH)
-    two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
-    together, together_rate = train(folder, "together", *small, "--steps", "60", "--share-gpu", "--sync-bn", "--verify-sync",
+    two, two_rate = train(folder, "two", *small, "--steps", "60", *two_workers(), "--verify-sync", "10")
+    together, together_rate = train(folder, "together", *small, "--steps", "60", *two_workers(), "--sync-bn", "--verify-sync",
                                     "10")
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", "--gpu-memory")
@@ -218,7 +246,7 @@ def test_plan(machine, folder):
              [sys.executable, "-B", CHECKS, "same-bits", folder, "2", "--cuda-graph", "--fused-norm", "--working-copies",
               "--precision", "fp16"], 120, needs=(program, GPU)),
         Step("two workers on the GPU have each collective's result, and each other's messages",
-             [*ddprun(2, "--no-python"), "sh", "-c", shared_gpu(BIN / "nccl_worker")], 90, needs=(module, GPU)),
+             [*ddprun(2, "--no-python"), "sh", "-c", worker_on_gpu(BIN / "nccl_worker")], 90, needs=(module, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("so they have with batch norms over both", [*ddprun(2), *together], 90, needs=(program, GPU),
              figures=together_rate),
@@ -234,6 +262,7 @@ def test_plan(machine, folder):
              figures=last_json),
         Step("a batch that does not fit ends with one that does",
              [sys.executable, "-B", CHECKS, "fitting-batch", folder], 90, needs=(program, GPU), figures=last_json),
+        *(several_gpus(folder, program) if gpus_here() >= 2 else []),
         Step("the NCCL module's own cases", [BIN / "test_nccl"], 60, needs=(module,)),
         Step("the collectives, over libraries without a GPU", [BIN / "test_over_nccl", "[any-backend],[nccl]"], 90,
              needs=(module,)),

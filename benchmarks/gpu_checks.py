@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from gpu import BIN, LIBTORCH, MNIST, OPTIMIZER, ROOT, STEM, Machine, ddprun, events, train
+from gpu import BIN, LIBTORCH, MNIST, OPTIMIZER, ROOT, STEM, Machine, ddprun, events, train, two_workers
 
 
 def children_of(pid):
@@ -70,7 +70,7 @@ def kill_one(folder, spares, *ways):
     well after one restart. With --shards the other one must have kept its process."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         argv, _ = train(pathlib.Path(place), "killed", "--image-size", "32", "--batch-size", "64", "--print-freq", "5",
-                        "--steps", "200", "--share-gpu", "--checkpoint-dir", f"{place}/checkpoints",
+                        "--steps", "200", *two_workers(), "--checkpoint-dir", f"{place}/checkpoints",
                         "--checkpoint-every", str(SAVED_EVERY), *ways)
         metrics, said = pathlib.Path(place) / "killed.jsonl", pathlib.Path(place) / "said"
         with said.open("w") as output:
@@ -103,7 +103,7 @@ def same_shards(folder):
         name = f"shards-{workers}"
         argv, _ = train(folder, name, "--image-size", "32", "--batch-size", "32", "--steps", "20", "--print-freq", "1",
                         "--shards", "4", "--no-cudnn-benchmark", "--tf32", "off", "--verify-sync", "10",
-                        *(("--share-gpu",) if workers > 1 else ()))
+                        *(two_workers() if workers > 1 else ()))
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
         found.append([line["loss"] for line in events(folder, name, "train")])
     check_alike("--shards by two workers", *found)
@@ -189,6 +189,38 @@ def tensors_of(checkpoint):
     return content[8 + int.from_bytes(content[:8], "little"):]
 
 
+def gpus_of_processes(listed):
+    """{process: its GPUs} of nvidia-smi's lines "4127, 00000000:1B:00.0"."""
+    found = {}
+    for line in listed.splitlines():
+        process, _, gpu = line.partition(",")
+        if gpu:
+            found.setdefault(process.strip(), set()).add(gpu.strip())
+    return found
+
+
+def own_gpu(folder):
+    """A job of two workers with loaders, checkpoints and an evaluation: for all of its time each process is on one GPU, and
+    both GPUs have one."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        argv, _ = train(pathlib.Path(place), "own-gpu", "--image-size", "32", "--batch-size", "64", "--epochs", "4",
+                        "--synthetic-images", "12800", "--checkpoint-dir", f"{place}/checkpoints", "--checkpoint-every", "20")
+        argv.remove("--no-validation")
+        job = subprocess.Popen([str(word) for word in [*ddprun(2), *argv]])
+        seen = {}
+        while job.poll() is None:
+            listed = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,gpu_bus_id", "--format=csv,noheader"],
+                                    capture_output=True, text=True).stdout
+            for process, gpus in gpus_of_processes(listed).items():
+                seen.setdefault(process, set()).update(gpus)
+            time.sleep(0.2)
+    print(json.dumps({process: sorted(gpus) for process, gpus in seen.items()}))
+    if job.returncode != 0:
+        sys.exit(f"the job ended with {job.returncode}")
+    if [process for process, gpus in seen.items() if len(gpus) > 1] or len(set().union(*seen.values())) < 2:
+        sys.exit("each worker must be seen on one GPU, and the two on two")
+
+
 def same_bits(folder, workers, tried, *ways):
     """The same run with what is tried (a graph, say) and without, over an epoch's end, a smaller last step and
     checkpoints: the same weights and losses, to the bit. Once more without it where they differ, to know whether such
@@ -203,7 +235,7 @@ def same_bits(folder, workers, tried, *ways):
                         "--synthetic-images", str(workers * (64 * 20 + 9)), "--synthetic-classes", "10", "--steps", "50",
                         "--print-freq", "1", "--nesterov", "--lr-schedule", "cosine", "--warmup-steps", "5",
                         "--no-cudnn-benchmark", "--cudnn-deterministic", *OPTIMIZER, "--checkpoint-dir", place,
-                        "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
+                        "--checkpoint-every", "10", *((*two_workers(), "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
         losses = [line["loss"] for line in events(folder, place.name, "train")]
         return losses, tensors_of(place / "last.safetensors")
@@ -220,7 +252,7 @@ def same_bits(folder, workers, tried, *ways):
 
 
 CHECKS = {"kill-one": kill_one, "same-shards": same_shards, "fitting-batch": fitting_batch, "python-losses": python_losses,
-          "same-losses": same_losses, "same-bits": same_bits}
+          "same-losses": same_losses, "same-bits": same_bits, "own-gpu": own_gpu}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]](pathlib.Path(sys.argv[2]), *sys.argv[3:])

@@ -11,6 +11,7 @@ SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 sys.dont_write_bytecode = True
 import gpu  # noqa: E402
+import gpu_checks  # noqa: E402
 import gpu_steps  # noqa: E402
 from gpu_steps import FAILED, LATE, LEFT_OUT, PASSED, Step  # noqa: E402
 
@@ -62,6 +63,24 @@ class GpuSteps(unittest.TestCase):
                 self.assertLessEqual(set(step.needs), names, step.name)
                 self.assertNotIn(step.name, names)
                 names.add(step.name)
+
+    def test_on_several_gpus_two_workers_have_one_each(self):
+        def words(gpus):
+            self.addCleanup(setattr, gpu, "gpus_here", gpu.gpus_here)
+            gpu.gpus_here = lambda: gpus
+            return {step.name: " ".join(map(str, step.argv)) for step in gpu.test_plan(gpu.Machine(), self.folder)}
+
+        one, two = words(1), words(2)
+        self.assertEqual(set(two) - set(one), {"no worker has a context on another one's GPU", "one process trains on two GPUs"})
+        shared = {name for name, line in one.items() if "--share-gpu" in line or "NCCL_HOSTID" in line}
+        self.assertEqual(len(shared), 3)
+        for name in shared:
+            self.assertNotIn("--share-gpu", two[name])
+            self.assertNotIn("NCCL_HOSTID", two[name])
+
+    def test_the_gpus_of_a_process_are_those_of_all_its_lines(self):
+        listed = "41, 0000:1B\n42, 0000:1C\n42, 0000:1B\nno processes\n"
+        self.assertEqual(gpu_checks.gpus_of_processes(listed), {"41": {"0000:1B"}, "42": {"0000:1B", "0000:1C"}})
 
     def test_what_is_named_alone_comes_with_all_that_it_needs(self):
         for plan in (gpu.test_plan, gpu.bench_plan):
