@@ -36,6 +36,10 @@ std::vector<int> WorkerMembers::left_behind(const std::set<int>& kept) const {
   return left;
 }
 
+bool WorkerMembers::outlives_workers(const ProcessRow& row) {
+  return row.name == "torch_shm_manag";  // The kernel's name for torch_shm_manager.
+}
+
 std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders, const std::set<int>& kept) {
   const std::vector<int> left = left_behind(kept);
   leaders.insert(leaders.end(), left.begin(), left.end());
@@ -48,6 +52,7 @@ void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::
                         int session) {
   for (const ProcessRow& row : of(leaders, kept)) {
     if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
+    if (outlives_workers(row)) continue;
     if (!asked_.insert(row.pid).second) continue;
     ::kill(row.pid, signal);
     if (row.state == 'T') ::kill(row.pid, SIGCONT);  // A stopped process could not answer.

@@ -27,13 +27,18 @@ class WorkerMembers {
   // Those of them that workers have left behind. `kept`: sessions of workers that stay, with what
   // they have left behind.
   std::vector<int> left_behind(const std::set<int>& kept = {}) const;
+  // One that is in nobody's way, ends soon after the last worker that it serves, and must not be
+  // ended before: PyTorch's keeper of shared memory (the sharing strategy file_system), which
+  // handles no signal and takes away what is left in /dev/shm, two seconds after its last client.
+  static bool outlives_workers(const ProcessRow& row);
   void forget(int pid) { seen_.erase(pid); }  // It is reaped.
 
   // `leaders`: the workers that are not reaped yet, without those that stay.
   std::vector<ProcessRow> of(std::vector<int> leaders, const std::set<int>& kept = {});
 
-  // Sends `signal` to every member that was not asked yet: a second SIGTERM makes some programs
-  // give up their clean-up. `session`: only to members of that one; 0 = all.
+  // Sends `signal` to every member that was not asked yet, but for who outlives workers: a second
+  // SIGTERM makes some programs give up their clean-up. `session`: only to members of that one; 0 =
+  // all.
   void ask(const std::vector<int>& leaders, int signal, const std::set<int>& kept, int session = 0);
   void ask_anew() { asked_.clear(); }
 

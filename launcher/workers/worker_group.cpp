@@ -533,7 +533,8 @@ void WorkerGroup::Impl::settle() {
         members.forget(pid);
         look = true;
       } else if (std::find(ours.begin(), ours.end(), pid) != ours.end()) {
-        left = true;
+        left =
+            left || !state.another_follows() || !WorkerMembers::outlives_workers(read_process(pid));
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,10 +19,12 @@
 
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/worker_members.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/failing_call.h"
 #include "tests/testing/heard_log.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -480,6 +483,40 @@ TEST_CASE("what a worker leaves behind does not outlive the group", "[group]") {
   CHECK_FALSE(is_alive(left));
   CHECK(job.exits.at(0).success());
   CHECK(read_own_children().size() == 1);  // The guard; no zombies.
+}
+
+TEST_CASE("PyTorch's keeper of shared memory ends by itself, and no attempt waits for it",
+          "[group]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string keeper = folder.path() + "/torch_shm_manager";
+  const std::string cleaned = folder.path() + "/cleaned", client = folder.path() + "/last_client";
+  std::ofstream(keeper) << "#!/bin/sh\necho up\nread -r line < " << client << "\ntouch " << cleaned
+                        << "\n";
+  std::filesystem::permissions(keeper, std::filesystem::perms::owner_all);
+  REQUIRE(::mkfifo(client.c_str(), 0600) == 0);
+  const auto let_go = [&] { std::ofstream(client) << "gone\n"; };
+  Job job;
+  job.group->start({shell(0, "setsid " + keeper + " & wait")});
+  REQUIRE(job.wait_for("up"));
+
+  SECTION("at the end of the job it is waited for") {
+    job.group->stop(SIGTERM, ddprun::testing::patience(60s));
+    REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
+    CHECK_FALSE(job.reaped);
+    let_go();
+    REQUIRE(job.run_until_reaped());
+    CHECK(std::filesystem::exists(cleaned));
+  }
+  SECTION("the next attempt begins without it") {
+    job.group->stop(SIGTERM, ddprun::testing::patience(60s), Keep::Parking);
+    REQUIRE(job.run_until_reaped());
+    CHECK_FALSE(std::filesystem::exists(cleaned));
+    let_go();
+    CHECK(job.run_until([&] { return std::filesystem::exists(cleaned); }));
+    // In a job the next attempt reaps it.
+    for (const int pid : WorkerMembers::adopted_children())
+      CHECK(::waitpid(pid, nullptr, 0) == pid);
+  }
 }
 
 TEST_CASE("what no worker has started is neither ended nor waited for", "[group]") {
