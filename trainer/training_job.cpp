@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "trainer/consistency/verify_sync.h"
 #include "trainer/device/byte_batches.h"
 #include "trainer/open_dataset.h"
 #include "trainer/shards/sharded_batch.h"

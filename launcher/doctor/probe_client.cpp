@@ -150,11 +150,10 @@ std::size_t Way::send(int fd, std::size_t size, Clock::time_point until) const {
         ::send(fd, zeros.data(), std::min(size - sent, zeros.size()), MSG_NOSIGNAL);
     if (went > 0) {
       sent += static_cast<std::size_t>(went);
-    } else if (went < 0 && errno != EAGAIN && errno != EINTR) {
-      break;
-    } else if (!wait(fd, POLLOUT, until)) {
-      break;
+      continue;
     }
+    const bool failed = went < 0 && errno != EAGAIN && errno != EINTR;
+    if (failed || !wait(fd, POLLOUT, until)) break;
   }
   return sent;
 }
@@ -177,8 +176,9 @@ void Way::talk(const UniqueFd& socket) {
     }
     trips.push_back(seconds(Clock::now() - begin));
   }
-  std::nth_element(trips.begin(), trips.begin() + trips.size() / 2, trips.end());
-  facts_.latency_s = trips[trips.size() / 2];
+  const auto middle = trips.begin() + std::ssize(trips) / 2;
+  std::nth_element(trips.begin(), middle, trips.end());
+  facts_.latency_s = *middle;
   auto begin = Clock::now();
   const std::size_t large = send(fd, probe_talk::large_bytes, begin + most_);
   if (large != probe_talk::large_bytes || receive(fd, begin + most_) != probe_talk::large_arrived) {

@@ -3,6 +3,7 @@
 #include "launcher/options/slurm_step.h"
 
 #include "launcher/options/platform_words.h"
+#include "rendezvous/counted.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -43,8 +44,7 @@ Platform read_slurm_step(const EnvironmentLookup& environment) {
   const auto tasks = variables.number("SLURM_STEP_NUM_TASKS");
   if (tasks && *tasks > *nodes) {
     platform.misfit = "srun starts ddprun " + std::to_string(*tasks) + " times on " +
-                      std::to_string(*nodes) + (*nodes == 1 ? " node" : " nodes") +
-                      " (SLURM_STEP_NUM_TASKS)";
+                      rendezvous::counted(*nodes, "node") + " (SLURM_STEP_NUM_TASKS)";
     platform.remedy = "use srun --ntasks-per-node=1, as ddprun starts the workers itself";
   }
   platform.says["nnodes"] = variables.given("SLURM_STEP_NUM_NODES");

@@ -15,6 +15,7 @@
 #include "rendezvous/first_byte.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store/access_list.h"
+#include "rendezvous/time_text.h"
 #include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous {
@@ -460,7 +461,7 @@ void StoreSessions::resolve_ambiguous(Clock::time_point now) {
 }
 
 void StoreSessions::refuse_silent(Clock::time_point now) {
-  const std::string limit = std::to_string(options_.strangers.time_max.count()) + " ms";
+  const std::string limit = time_text(options_.strangers.time_max);
   for (const std::uint64_t token : unproved_.take_due(now)) {
     reset_silent(static_cast<ConnectionId>(token),
                  "it has not proved the job's key (--store-auth) within " + limit);
@@ -500,7 +501,7 @@ void StoreSessions::refuse_half_commands(Clock::time_point now) {
     const auto due = *connection->command_began + options_.command_time_max;
     if (due <= now) {
       refuse(id, "the rest of its command did not come within command_time_max = " +
-                     std::to_string(options_.command_time_max.count()) + " ms");
+                     time_text(options_.command_time_max));
     } else {  // Another command than the one that was listed.
       connection->limited = true;
       half_commands_.push_back({token, due});

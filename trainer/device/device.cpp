@@ -66,7 +66,7 @@ std::string reason_against_cuda() {
 // left for it would wait for the others, who are to be met over NCCL.
 void check_gpus(const TrainOptions& options, int gpu_place) {
   const GpuWishes wishes = wishes_of(options);
-  const int gpus_there = torch::cuda::device_count();
+  const torch::DeviceIndex gpus_there = torch::cuda::device_count();
   const std::string problem = gpu_problem(wishes, gpu_place, gpus_there);
   if (problem.empty()) return;
   const std::string advice = gpu_advice(

@@ -256,6 +256,6 @@ TEST_CASE("15.3: who does not prove the key does not stay, and gives way to othe
   CHECK(f.sessions.deadline() == due);
   f.sessions.on_deadline(due);
   CHECK(f.sessions.size() == 1);
-  CHECK(f.refused.back() == "it has not proved the job's key (--store-auth) within 10000 ms");
+  CHECK(f.refused.back() == "it has not proved the job's key (--store-auth) within 10 s");
   CHECK(f.ask(own, set("k", "v") + get("k")) == text("v"));
 }
