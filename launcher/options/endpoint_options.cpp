@@ -53,7 +53,8 @@ void decide_standalone(const SplitArguments& given, LaunchOptions& result) {
   if (result.nnodes_max > 1)
     result.notes.push_back("--standalone: no other node can join, so --nnodes is 1");
   result.nnodes_max = 1;
-  for (const char* name : {"rdzv-backend", "rdzv-endpoint", "master-addr", "master-port"}) {
+  for (const char* name :
+       {"rdzv-backend", "rdzv-endpoint", "master-addr", "master-port", "local-addr"}) {
     if (const auto* option = given.find(name))
       result.notes.push_back(option->source + " has no effect with --standalone");
   }

@@ -67,8 +67,9 @@ const std::vector<UsageExample>& usage_examples() {
 
 const std::vector<std::string>& usage_rules() {
   static const std::vector<std::string> rules = {
-      "A .py file is run by Python (PYTHON_EXEC, else the active virtual environment, else "
-      "python3); anything else is executed, found as a path, on PATH or beside ddprun.",
+      ("A .py file is run by Python (PYTHON_EXEC, else that of ddprun's own environment, else "
+       "of the active one, else python3); anything else is executed, found as a path, on PATH or "
+       "beside ddprun."),
       "Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. Each "
       "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
       "program: nothing after it is read as one.",

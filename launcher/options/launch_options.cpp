@@ -124,7 +124,7 @@ void Decision::decide_binding() {
 void Decision::check_visible_devices() const {
   const auto list = environment_("CUDA_VISIBLE_DEVICES");
   if (!list) return;
-  const int devices = count_gpus(list, "");
+  const int devices = count_listed_gpus(*list);
   if (devices < result.nproc_per_node) {
     throw usage_error("--virtual-local-rank needs a device for each of the " +
                       std::to_string(result.nproc_per_node) +
@@ -254,6 +254,7 @@ void Decision::decide_console() {
   result.pty = on("pty");
   if (const auto* prefix = get("log-line-prefix-template")) {
     result.log_line_prefix_template = prefix->value;
+    result.prefix_always = !prefix->value.empty();
   } else {
     result.log_line_prefix_template =
         environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");

@@ -131,6 +131,9 @@ struct LaunchOptions {
   std::vector<std::string> stdout_filters;  // Tee'd lines with any of these also go to one file.
   std::vector<std::string> stderr_filters;
   LogRotation log_rotation;
+  // Also without --tee. Not where torchrun's variable alone has a template, which it does not heed
+  // then.
+  bool prefix_always = false;
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
   std::string event_log;                 // A file of JSON lines; "" = none.
   std::string metrics_file;              // Prometheus's text, again and again; "" = none.

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "launcher/machine/find_program.h"
@@ -42,7 +44,39 @@ bool is_for_python(const std::string& name) {
   return name.find('/') != name.npos && has_main(name);
 }
 
-std::string find_python(const EnvironmentLookup& environment) {
+// That of the environment which the launcher was installed into, as torchrun has it: called by its
+// path, from a batch script or a container, nothing else tells of that environment.
+std::string own_python(const std::string& launcher_path) {
+  if (launcher_path.empty()) return "";
+  const std::filesystem::path bin = std::filesystem::path(launcher_path).parent_path();
+  const std::string python = (bin / "python").string();
+  std::error_code ignored;
+  const bool is_environment = std::filesystem::exists(bin / "../pyvenv.cfg", ignored) ||
+                              std::filesystem::exists(bin / "../conda-meta", ignored);
+  return is_environment && is_executable(python) ? python : "";
+}
+
+// The interpreter that a script's first line names, where that is Python; "" otherwise. Lines with
+// more than that are the kernel's to read.
+std::string python_of_script(const std::string& script, const std::string& path) {
+  std::ifstream file(script, std::ios::binary);
+  std::string line(256, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<std::size_t>(file.gcount()));
+  if (line.rfind("#!", 0) != 0) return "";
+  std::istringstream words(line.substr(2, line.find('\n') - 2));
+  std::string first, second, third;
+  words >> first >> second >> third;
+  const auto is_python = [](const std::string& program) {
+    return std::filesystem::path(program).filename().string().rfind("python", 0) == 0;
+  };
+  if (is_python(first) && second.empty()) return is_executable(first) ? first : "";
+  int ignored = 0;
+  const bool by_env = std::filesystem::path(first).filename() == "env" && third.empty();
+  return by_env && is_python(second) ? find_program(second, path, ignored) : "";
+}
+
+std::string find_python(const EnvironmentLookup& environment, const std::string& launcher_path) {
   const std::string path = search_path(environment("PATH"));
   int ignored = 0;
   if (const auto chosen = environment("PYTHON_EXEC"); chosen && !chosen->empty()) {
@@ -53,6 +87,7 @@ std::string find_python(const EnvironmentLookup& environment) {
     }
     return found;
   }
+  if (std::string own = own_python(launcher_path); !own.empty()) return own;
   if (const auto venv = environment("VIRTUAL_ENV"); venv && !venv->empty()) {
     if (is_executable(*venv + "/bin/python")) return *venv + "/bin/python";
   }
@@ -83,8 +118,8 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
   }
   if (is_file(name)) {
     throw usage_error("the program " + name +
-                      " is not executable: chmod +x it, or name the interpreter before it, as in "
-                      "python3 " +
+                      " is not executable: chmod +x it, give --run-path where it is Python's, or "
+                      "name the interpreter before it, as in sh " +
                       name);
   }
   std::error_code unreadable;  // A name may be too long for any file.
@@ -133,11 +168,16 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
     }
     // As torchrun: without -u what Python prints into a pipe comes late, or never when it is
     // killed.
-    options.program = {find_python(environment), "-u"};
+    options.program = {find_python(environment, launcher_path), "-u"};
     if (request.module) options.program.push_back("-m");
     options.program.push_back(name);
   } else {
-    options.program = {find_executable(name, environment, launcher_path)};
+    const std::string found = find_executable(name, environment, launcher_path);
+    const std::string interpreter =
+        request.no_python ? "" : python_of_script(found, search_path(environment("PATH")));
+    options.program.clear();
+    if (!interpreter.empty()) options.program = {interpreter, "-u"};
+    options.program.push_back(found);
   }
   options.first_argument = options.program.size();
   options.program.insert(options.program.end(), request.words.begin() + 1, request.words.end());

@@ -16,8 +16,10 @@ struct ProgramRequest {
 };
 
 // Fills program, first_argument and program_name. A .py file, -m and --run-path mean Python:
-// PYTHON_EXEC, else the active virtual environment, else python3, else python on PATH. Anything
-// else is executed: found as a path, then on PATH, then beside the launcher. Throws UsageExit.
+// PYTHON_EXEC, else that of the virtual or conda environment which `launcher_path` lies in, else
+// the active virtual environment's, else python3, else python on PATH. Anything else is executed:
+// found as a path, then on PATH, then beside the launcher; a script whose first line names Python
+// by that with -u, or what it says would come late. Throws UsageExit.
 void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
                     const std::string& launcher_path, LaunchOptions& options);
 

@@ -105,8 +105,9 @@ namespace {
 
 // As PyTorch counts them: CUDA stops at the first entry that it does not understand, as at the -1,
 // "none" and "NoDevFiles" that say that there is none, or that is of another kind than the first;
-// of a number it reads the digits ("3rd"), and it takes none where one comes twice.
-int count_visible(const std::string& list) {
+// of a number it reads the digits ("3rd"), and it takes none where one comes twice. At one that is
+// not below `there` it stops as well.
+int count_visible(const std::string& list, int there) {
   std::string uuid;
   for (const char* kind : {"GPU-", "MIG-"}) {
     if (trimmed(list).rfind(kind, 0) == 0) uuid = kind;
@@ -116,14 +117,16 @@ int count_visible(const std::string& list) {
     std::string device = trimmed(part);
     if (uuid.empty()) device = device.substr(0, device.find_first_not_of("0123456789"));
     if (device.empty() || device.rfind(uuid, 0) != 0) break;
+    if (uuid.empty() && !whole_number(device, 0, there - 1)) break;
     if (!found.insert(device).second) return 0;
   }
   return static_cast<int>(found.size());
 }
 
-// GPUs that no file nvidia0 stands for: of Windows below this Linux (WSL), or of another maker.
+// GPUs that no file nvidia0 stands for: of Windows below this Linux (WSL), of another maker, or of
+// Jetson.
 std::string uncounted_gpu(const std::string& device_folder) {
-  for (const char* name : {"dxg", "kfd"}) {
+  for (const char* name : {"dxg", "kfd", "nvmap"}) {
     const std::string path = device_folder + "/" + name;
     if (::access(path.c_str(), F_OK) == 0) return path;
   }
@@ -132,16 +135,22 @@ std::string uncounted_gpu(const std::string& device_folder) {
 
 }  // namespace
 
+int count_listed_gpus(const std::string& visible_devices) {
+  return count_visible(visible_devices, workers_max);
+}
+
 int count_gpus(const std::optional<std::string>& visible_devices,
                const std::string& device_folder) {
-  if (visible_devices) return count_visible(*visible_devices);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(device_folder.c_str()), ::closedir);
-  int count = 0;
+  int there = 0;
   while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
     const std::string name = entry->d_name;
-    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, workers_max)) ++count;
+    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, workers_max)) ++there;
   }
-  return count;
+  if (!visible_devices) return there;
+  if (there > 0) return count_visible(*visible_devices, there);
+  // Of others the list is all that is known.
+  return uncounted_gpu(device_folder).empty() ? 0 : count_listed_gpus(*visible_devices);
 }
 
 int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
@@ -160,8 +169,9 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
     }
     if (text == "auto") return usable_cpus();
     throw usage_error(given.source + ": no GPU is visible: " +
-                      (visible ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none"
-                               : "there is no " + device_folder + "/nvidia0") +
+                      (visible
+                           ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none that is there"
+                           : "there is no " + device_folder + "/nvidia0") +
                       "; give a number, or cpu");
   }
   fail(given, "a whole number of at least 1 and at most " + std::to_string(workers_max) +

@@ -35,9 +35,10 @@ struct WorkerRange {
   int max = 1;
 };
 WorkerRange parse_workers(const GivenOption& given, const EnvironmentLookup& environment);
-// Without asking CUDA, which takes seconds and would hold a context on every GPU: the entries of
-// CUDA_VISIBLE_DEVICES, or the device files nvidia0, nvidia1 ...
+// Without asking CUDA, which takes seconds and would hold a context on every GPU: the device files
+// nvidia0, nvidia1 ..., of which CUDA_VISIBLE_DEVICES may name some.
 int count_gpus(const std::optional<std::string>& visible_devices, const std::string& device_folder);
+int count_listed_gpus(const std::string& visible_devices);  // Whether they are there or not.
 
 // "host", "host:port", "[v6]", "[v6]:port" or a bare IPv6 address. Brackets are taken off.
 struct HostPort {

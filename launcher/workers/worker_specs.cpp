@@ -137,7 +137,7 @@ Prefixed line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
   LinePrefix prefix{"", options.role, inputs.round.rank_base};
   const Std tee = options.tee.of(local_rank);
   const bool has_template = !options.log_line_prefix_template.empty();
-  const bool both = several_on_terminal || collapses || (has_template && tee == Std::None);
+  const bool both = several_on_terminal || collapses || (options.prefix_always && tee == Std::None);
   if (both || tee != Std::None) {
     prefix.pattern =
         has_template ? options.log_line_prefix_template : "[${role_name}${local_rank}]:";

@@ -128,6 +128,13 @@ TEST_CASE("two dashes end the options", "[options]") {
   CHECK(has(refusal({"--", "--nproc=2"}).text, "--nproc=2 was not found"));
 }
 
+TEST_CASE("of all two dashes the first are not the program's, as with torchrun", "[options]") {
+  CHECK(parse({"/bin/true", "--", "--x"}).program == Words{"/bin/true", "--x"});
+  CHECK(parse({"/bin/true", "--", "--", "z"}).program == Words{"/bin/true", "--", "z"});
+  CHECK(parse({"--", "/bin/true", "--", "x"}).program == Words{"/bin/true", "--", "x"});
+  CHECK(parse({"/bin/true", "y", "--", "x"}).program == Words{"/bin/true", "y", "--", "x"});
+}
+
 TEST_CASE("17.1: a word that several options have chooses none of them", "[options]") {
   const std::string message = error_of({"--restart", "3"});
   INFO(message);
@@ -341,9 +348,12 @@ TEST_CASE("a tie-breaker may be an etcd, as etcdctl names one", "[options]") {
 
 TEST_CASE("workers per node may be counted", "[options]") {
   CHECK(options({"--nproc=cpu"}).nproc_per_node == usable_cpus());
-  const Variables two = {{"CUDA_VISIBLE_DEVICES", "3,5"}};
-  CHECK(options({"--nproc=gpu"}, two).nproc_per_node == 2);
-  CHECK(options({"--nproc=auto"}, two).nproc_per_node == 2);
+  const Folder dev;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidia3"}) dev.file(name);
+  for (const char* text : {"gpu", "auto"}) {
+    const GivenOption given{text, std::string("--nproc=") + text};
+    CHECK(parse_nproc(given, lookup_in(Variables{{"CUDA_VISIBLE_DEVICES", "3,1"}}), dev.path) == 2);
+  }
   const Variables none = {{"CUDA_VISIBLE_DEVICES", ""}};
   CHECK(options({"--nproc=auto"}, none).nproc_per_node == usable_cpus());
   CHECK(has(error_of({"--nproc=gpu"}, none), "no GPU is visible"));
@@ -357,8 +367,9 @@ TEST_CASE("16.3: a node may go on with fewer workers than it starts", "[options]
   const LaunchOptions range = options({"--nproc-per-node=2:4", "--max-restarts=1"});
   CHECK(range.nproc_min == 2);
   CHECK(range.nproc_per_node == 4);
-  CHECK(options({"--nproc=1:gpu", "--max-restarts=1"}, {{"CUDA_VISIBLE_DEVICES", "3,5"}})
-            .nproc_per_node == 2);
+  const LaunchOptions counted = options({"--nproc=1:cpu", "--max-restarts=1"});
+  CHECK(counted.nproc_per_node == usable_cpus());
+  CHECK(counted.nproc_min == 1);
   for (const char* bad : {"0:2", "3:2", ":2", "x:2"}) {
     CHECK(has(error_of({std::string("--nproc-per-node=") + bad}), "MIN from 1 to MAX, which is 2"));
   }
@@ -377,6 +388,11 @@ TEST_CASE("GPUs are counted without asking CUDA", "[options]") {
   CHECK(count_gpus(std::nullopt, dev.path) == 3);
   CHECK(count_gpus(std::nullopt, "/no/such") == 0);
   CHECK(count_gpus("0,1", dev.path) == 2);
+  CHECK(count_gpus("0,1,2,3,4,5,6,7", dev.path) == 3);  // As torch: up to the first that is not.
+  CHECK(count_gpus("0,7,1", dev.path) == 1);
+  CHECK(count_gpus("0,1", "/no/such") == 0);
+  CHECK(count_gpus("GPU-8932f937-d72c", "/no/such") == 0);
+  CHECK(count_listed_gpus("0,7") == 2);
   CHECK(count_gpus("GPU-8932f937-d72c, GPU-1", dev.path) == 2);
   CHECK(count_gpus("MIG-8932f937-d72c", dev.path) == 1);
   CHECK(count_gpus("1,-1,2", dev.path) == 1);  // CUDA ignores what follows a bad entry.
@@ -751,6 +767,46 @@ TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python",
                       "ddprun")
             .program[0] == "/bin/sh");
   CHECK(has(refusal({script}, {{"PYTHON_EXEC", "/no/py"}}).text, "PYTHON_EXEC=/no/py"));
+}
+
+TEST_CASE("a launcher that lies in an environment runs Python scripts by that one's", "[options]") {
+  const Folder folder;
+  const std::string script = folder.file("x.py");
+  std::filesystem::create_directories(folder.path + "/env/bin");
+  const std::string own = folder.file("env/bin/python", 0755);
+  const auto python_with = [&](const Variables& variables) {
+    return parse_options({script}, lookup_in(variables), folder.path + "/env/bin/ddprun", "ddprun")
+        .program[0];
+  };
+  const Variables variables = {{"PATH", folder.path}, {"PYTHON_EXEC", ""}};
+  folder.file("python3", 0755);
+  CHECK(python_with(variables) == folder.path + "/python3");  // A folder like any other.
+  SECTION("a virtual one") { folder.file("env/pyvenv.cfg"); }
+  SECTION("one of conda") { std::filesystem::create_directories(folder.path + "/env/conda-meta"); }
+  CHECK(python_with(variables) == own);
+  CHECK(python_with({{"PATH", folder.path}, {"VIRTUAL_ENV", "/another"}}) == own);
+  CHECK(python_with({{"PYTHON_EXEC", "sh"}}) == "/bin/sh");
+  std::filesystem::remove(own);
+  CHECK(python_with(variables) == folder.path + "/python3");
+}
+
+TEST_CASE("a script that names Python in its first line is run by that, unbuffered", "[options]") {
+  const Folder folder;
+  const std::string three = folder.file("python3", 0755), tool = folder.file("tool", 0755);
+  const auto program_of = [&](const std::string& text) {
+    std::ofstream(tool) << text;
+    return parse({tool, "a"}, {{"PATH", folder.path}}).program;
+  };
+  CHECK(program_of("#!/usr/bin/env python3\nprint()\n") == Words{three, "-u", tool, "a"});
+  CHECK(program_of("#! " + three + "\nprint()\n") == Words{three, "-u", tool, "a"});
+  for (const char* other :
+       {"#!/usr/bin/env sh\n", "#!/no/such/python3\n", "#!/usr/bin/env -S python3 -O\n", "#!\n", "",
+        "#!/usr/bin/env no-such-python\n", "print()\n", "#!/bin/sh"}) {
+    INFO(other);
+    CHECK(program_of(other) == Words{tool, "a"});
+  }
+  program_of("#!/usr/bin/env python3\n");
+  CHECK(parse({"--no-python", tool}, {{"PATH", folder.path}}).program == Words{tool});
 }
 
 TEST_CASE("what lies in the current folder does not stand in for a command", "[options]") {

@@ -344,6 +344,8 @@ TEST_CASE("of two streams only the one that is tee'd has a prefix", "[launcher][
   CHECK(prefixed() == std::pair{true, true});
   c.terminal = false;
   c.options.tee = {};
+  CHECK(prefixed() == std::pair{false, false});  // As torchrun, of its variable alone.
+  c.options.prefix_always = true;
   CHECK(prefixed() == std::pair{true, true});
 }
 
