@@ -54,11 +54,9 @@ class Splitter {
   explicit Splitter(const std::vector<std::string>& arguments) : arguments_(arguments) {}
 
   SplitArguments split() {
-    bool ends_at_dashes = false;
     while (next_ < arguments_.size()) {
       const std::string& word = arguments_[next_];
       if (word == "--") {
-        ends_at_dashes = true;
         ++next_;
         break;
       }
@@ -72,10 +70,6 @@ class Splitter {
     }
     result_.program.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(next_),
                            arguments_.end());
-    // As torchrun's argparse: the first one of all is not the program's, wherever it stands.
-    std::vector<std::string>& program = result_.program;
-    if (!ends_at_dashes && program.size() > 1 && program[1] == "--")
-      program.erase(program.begin() + 1);
     return std::move(result_);
   }
 

@@ -128,13 +128,6 @@ TEST_CASE("two dashes end the options", "[options]") {
   CHECK(has(refusal({"--", "--nproc=2"}).text, "--nproc=2 was not found"));
 }
 
-TEST_CASE("of all two dashes the first are not the program's, as with torchrun", "[options]") {
-  CHECK(parse({"/bin/true", "--", "--x"}).program == Words{"/bin/true", "--x"});
-  CHECK(parse({"/bin/true", "--", "--", "z"}).program == Words{"/bin/true", "--", "z"});
-  CHECK(parse({"--", "/bin/true", "--", "x"}).program == Words{"/bin/true", "--", "x"});
-  CHECK(parse({"/bin/true", "y", "--", "x"}).program == Words{"/bin/true", "y", "--", "x"});
-}
-
 TEST_CASE("17.1: a word that several options have chooses none of them", "[options]") {
   const std::string message = error_of({"--restart", "3"});
   INFO(message);

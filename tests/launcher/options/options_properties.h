@@ -54,10 +54,7 @@ inline void check_accepted(const launcher::LaunchOptions& options, const Words& 
   for (std::size_t i = 1; i <= users; ++i) {
     expect(options.program[options.program.size() - i] == words[words.size() - i], "arguments");
   }
-  // Before them, with the "--" between that is nobody's.
-  const std::size_t before = words.size() - users - 1;
-  const bool dashes = before > 0 && words[before] == "--";
-  expect(words[dashes ? before - 1 : before] == options.program_name, "program's name");
+  expect(words[words.size() - users - 1] == options.program_name, "program's name");
   const Words worker = launcher::worker_argv(options, options.nproc_per_node - 1);
   expect(worker.size() == options.program.size() + (options.local_rank_argument ? 1 : 0),
          "a worker's arguments");
