@@ -174,8 +174,8 @@ void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
 
 void CheckpointWriter::run(std::size_t bytes_expected, torch::Device device) {
   hold_back_size_signal();
-  worker::choose_device(device);
   try {
+    worker::choose_device(device);
     snapshot_.reserve(bytes_expected, /*from_gpu=*/!device.is_cpu());
   } catch (const std::exception&) {  // The first save tries again, and fails where it is seen.
   }
