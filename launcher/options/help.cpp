@@ -66,20 +66,24 @@ const std::vector<UsageExample>& usage_examples() {
 }
 
 const std::vector<std::string>& usage_rules() {
+  // In parentheses, or clang-tidy looks for a comma that is not missing.
   static const std::vector<std::string> rules = {
       ("A .py file is run by Python (PYTHON_EXEC, else that of ddprun's own environment, else "
        "of the active one, else python3); anything else is executed, found as a path, on PATH or "
        "beside ddprun."),
-      "Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. Each "
-      "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
-      "program: nothing after it is read as one.",
-      "env is the subcommand only with nothing but options behind it: ddprun env FOO=1 ./train and "
-      "ddprun -- env run the program env.",
-      "ddprun status, top, logs and stacks look at jobs that run; each shows its options with -h. "
-      "They are commands as the very first word alone: ddprun -- status runs a program of that "
-      "name.",
-      "Started as ddprun-launch it passes --local-rank to the workers, as torch.distributed.launch "
-      "does."};
+      ("Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. "
+       "Each "
+       "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
+       "program: nothing after it is read as one."),
+      ("env is the subcommand only with nothing but options behind it: ddprun env FOO=1 ./train "
+       "and "
+       "ddprun -- env run the program env."),
+      ("ddprun status, top, logs and stacks look at jobs that run; each shows its options with -h. "
+       "They are commands as the very first word alone: ddprun -- status runs a program of that "
+       "name."),
+      ("Started as ddprun-launch it passes --local-rank to the workers, as "
+       "torch.distributed.launch "
+       "does.")};
   return rules;
 }
 
