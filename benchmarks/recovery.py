@@ -207,6 +207,13 @@ def cells_like(patterns):
     return picked
 
 
+def loss_names(text):
+    unknown = [name for name in text.split(",") if text and name not in FAULTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FAULTS)}")
+    return text
+
+
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="scripts/bench recovery", description=HELP,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,7 +229,7 @@ def arguments(argv):
     cells.set_defaults(run=matrix)
     peer = kinds.add_parser("torchrun", help="the same losses in the middle of a step under torchrun")
     peer.add_argument("--rounds", type=int, default=1, help="how often each is run [1]")
-    peer.add_argument("--losses", default="", help="which; all when left out")
+    peer.add_argument("--losses", type=loss_names, default="", help="which, with commas between; all when left out")
     peer.add_argument("--keep", default="", metavar="FILE", help="add to FILE, and show all that it holds")
     peer.add_argument("--docs", action="store_true", help="also put the table into docs/measurements/recovery.md")
     peer.set_defaults(run=beside_torchrun)
@@ -231,7 +238,7 @@ def arguments(argv):
     random_kills = kinds.add_parser("chaos", help="a loss at random every so often, and what is left of the time")
     random_kills.add_argument("--minutes", type=float, default=10, help="how long the job trains [10]")
     random_kills.add_argument("--every", type=float, default=15, metavar="SECONDS", help="between two losses [15]")
-    random_kills.add_argument("--losses", default="worker,two,agent,cut,frozen", help="which there are [%(default)s]")
+    random_kills.add_argument("--losses", type=loss_names, default="worker,two,agent,cut,frozen", help="which there are [%(default)s]")
     random_kills.add_argument("--spares", type=int, default=WORKERS, help="on each host [%(default)s]")
     random_kills.add_argument("--seed", type=int, default=None, help="what is lost when [another one each time]")
     random_kills.set_defaults(run=lambda options: chaos.run(options, Place))
