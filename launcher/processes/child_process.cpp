@@ -32,12 +32,12 @@ namespace {
 constexpr std::size_t child_stack_bytes = 64 * 1024;
 constexpr int kernel_signals = 64;
 constexpr int first_free_fd = 3;
-constexpr int own_key_fd = rendezvous::worker_key_fd;
-constexpr int own_spare_fd = rendezvous::spare_fd;
-constexpr int own_memory_fd = rendezvous::restart_memory_fd;
-constexpr int own_progress_fd = rendezvous::progress_page_fd;
-static_assert(own_key_fd == first_free_fd && own_spare_fd == own_key_fd + 1 &&
-              own_memory_fd == own_spare_fd + 1 && own_progress_fd == own_memory_fd + 1);
+constexpr int child_key_fd = rendezvous::worker_key_fd;
+constexpr int child_spare_fd = rendezvous::spare_fd;
+constexpr int child_memory_fd = rendezvous::restart_memory_fd;
+constexpr int child_progress_fd = rendezvous::progress_page_fd;
+static_assert(child_key_fd == first_free_fd && child_spare_fd == child_key_fd + 1 &&
+              child_memory_fd == child_spare_fd + 1 && child_progress_fd == child_memory_fd + 1);
 
 std::mutex spawned_mutex;
 std::set<int> spawned_pids;  // Guarded by spawned_mutex.
@@ -100,15 +100,15 @@ int run_child(void* argument) {
   if (start->stdin_fd >= 0) syscall(SYS_dup3, start->stdin_fd, 0, 0);
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
-  if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, own_key_fd, 0);
-  if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, own_spare_fd, 0);
-  if (start->memory_fd >= 0) syscall(SYS_dup3, start->memory_fd, own_memory_fd, 0);
-  if (start->progress_fd >= 0) syscall(SYS_dup3, start->progress_fd, own_progress_fd, 0);
-  if (start->key_fd < 0) syscall(SYS_close, own_key_fd);
-  if (start->spare_fd < 0) syscall(SYS_close, own_spare_fd);
-  if (start->memory_fd < 0) syscall(SYS_close, own_memory_fd);
-  if (start->progress_fd < 0) syscall(SYS_close, own_progress_fd);
-  close_from(own_progress_fd + 1);
+  if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, child_key_fd, 0);
+  if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, child_spare_fd, 0);
+  if (start->memory_fd >= 0) syscall(SYS_dup3, start->memory_fd, child_memory_fd, 0);
+  if (start->progress_fd >= 0) syscall(SYS_dup3, start->progress_fd, child_progress_fd, 0);
+  if (start->key_fd < 0) syscall(SYS_close, child_key_fd);
+  if (start->spare_fd < 0) syscall(SYS_close, child_spare_fd);
+  if (start->memory_fd < 0) syscall(SYS_close, child_memory_fd);
+  if (start->progress_fd < 0) syscall(SYS_close, child_progress_fd);
+  close_from(child_progress_fd + 1);
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
@@ -170,7 +170,7 @@ class AboveStandard {
  private:
   int copy_of(int fd) {
     if (fd < 0) return -1;
-    copies_.push_back(rendezvous::duplicate(fd, own_progress_fd + 1));
+    copies_.push_back(rendezvous::duplicate(fd, child_progress_fd + 1));
     return copies_.back().get();
   }
 

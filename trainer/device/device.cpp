@@ -42,7 +42,7 @@ bool wants_gpu(const TrainOptions& options) {
 // LibTorch must not be asked about CUDA before.
 std::string reason_against_cuda() {
   std::error_code ignored;
-  // The latter: of Windows, below this Linux.
+  // dxg: of Windows, below this Linux.
   if (!std::filesystem::exists("/dev/nvidiactl", ignored) &&
       !std::filesystem::exists("/dev/dxg", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -56,9 +56,8 @@ std::string reason_against_cuda() {
   const auto visible = worker::environment_variable("CUDA_VISIBLE_DEVICES");
   if (!visible) return "LibTorch finds no usable GPU; does nvidia-smi?";
   return fmt::format(
-      "LibTorch finds no usable GPU where CUDA_VISIBLE_DEVICES is \"{}\"; nvidia-smi, which does "
-      "not "
-      "heed that, lists those that there are",
+      "LibTorch finds no usable GPU where CUDA_VISIBLE_DEVICES is \"{}\"; nvidia-smi lists all, "
+      "whatever that says",
       *visible);
 }
 

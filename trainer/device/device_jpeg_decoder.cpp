@@ -17,8 +17,7 @@ constexpr std::int64_t decoded_bytes_max = std::int64_t{256} << 20;
 
 }  // namespace
 
-DeviceJpegDecoder::DeviceJpegDecoder(Options options)
-    : options_(std::move(options)), stream_(options_.stream) {
+DeviceJpegDecoder::DeviceJpegDecoder(Options options) : options_(std::move(options)) {
   const OnDevice on(options_.device);
   nvjpeg_.emplace();
 }
@@ -46,7 +45,7 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
   if (taken_.empty()) return true;
   const OnDevice on(options_.device);
   std::optional<c10::StreamGuard> on_own;
-  if (stream_) on_own.emplace(*stream_);
+  if (options_.stream) on_own.emplace(*options_.stream);
   const auto layout =
       options_.channels_last ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
   torch::Tensor images;
@@ -70,7 +69,7 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
   } catch (const c10::OutOfMemoryError&) {  // Its text has a page of figures.
     problem = "the GPU's memory is full";
   }
-  if (stream_) stream_->synchronize();
+  if (options_.stream) options_.stream->synchronize();
   if (!problem.empty()) {
     if (options_.warn) options_.warn(problem);
     return false;
@@ -96,7 +95,8 @@ void DeviceJpegDecoder::decode_group(std::span<const Taken> group, const torch::
     next += taken.room_bytes();
   }
   const OnDevice on(options_.device);
-  if (stream_) stream_->synchronize();  // nvJPEG's own memory may be that of the group before.
+  if (options_.stream)
+    options_.stream->synchronize();  // nvJPEG's own memory may be that of the group before.
   nvjpeg_->decode(files, decoded, on.stream());
   const torch::Tensor tables = upload(plans.tables(), options_.device);
   const torch::Tensor told =

@@ -28,7 +28,7 @@ class DeviceJpegDecoder : public BatchDecoder {
     torch::Device device = torch::kCPU;  // The CPU: in tests, with a library that decodes there.
     std::int64_t side = 0;               // Of samples, in pixels.
     bool channels_last = false;
-    std::optional<c10::Stream> stream;  // It works there; on a GPU there must be one.
+    std::optional<c10::Stream> stream;  // Where it works; none on a CPU alone.
     // Called from the loader's threads for what has to be made by libjpeg.
     std::function<void(const std::string&)> warn;
   };
@@ -58,9 +58,8 @@ class DeviceJpegDecoder : public BatchDecoder {
   void copy_rest(const torch::Tensor& from, const torch::Tensor& to) const;
 
   const Options options_;
-  const std::optional<c10::Stream> stream_;  // None on a CPU.
-  std::optional<NvJpeg> nvjpeg_;             // Always there: it is made and ended on its device.
-  std::vector<std::uint8_t> files_;          // One after the other.
+  std::optional<NvJpeg> nvjpeg_;     // Always there: it is made and ended on its device.
+  std::vector<std::uint8_t> files_;  // One after the other.
   std::vector<Taken> taken_;
 };
 
