@@ -71,11 +71,12 @@ std::string exit_statuses() {
       {std::to_string(status::internal),
        "ddprun could not go on: the port is taken, a folder cannot be written."},
       {std::to_string(status::rendezvous_timeout),
-       "Nodes were missing when the join timeout passed."},
+       "Nodes were missing at the start when the join timeout passed."},
       {std::to_string(status::coordinator_lost), "The connection to the endpoint broke."},
       {std::to_string(status::refused), "The endpoint refused: another secret, job or version."},
       {std::to_string(status::node_lost), "A node was lost and no restart was left."},
-      {std::to_string(status::preempted), "Stopped by SIGTERM; queue the job again."},
+      {std::to_string(status::preempted),
+       "Stopped by SIGTERM, or lost nodes did not come back; queue the job again."},
       {"other", "That of the worker that failed first: its exit code, or 128 + n for signal n."},
   };
   std::string text;

@@ -12,11 +12,11 @@ namespace ddprun::rendezvous {
 namespace exit_status {
 constexpr int usage = 2;
 constexpr int internal = 70;            // ddprun itself could not go on: no port, no directory ...
-constexpr int rendezvous_timeout = 71;  // Nodes were missing when the join timeout passed.
+constexpr int rendezvous_timeout = 71;  // Nodes were missing at the start, for the join timeout.
 constexpr int coordinator_lost = 72;    // The connection to the endpoint broke.
 constexpr int refused = 73;             // The endpoint has another secret, job or version.
 constexpr int node_lost = 74;           // A node went away and no restarts were left.
-constexpr int preempted = 75;           // SIGTERM: please queue the job again.
+constexpr int preempted = 75;           // SIGTERM, or lost nodes did not come back: queue it again.
 }  // namespace exit_status
 
 struct FirstCause {

@@ -23,6 +23,7 @@ class FormingRound {
   void went(std::string who_and_how);  // To be named should the wait end without a round.
   // Of a node of an elastic job, which has heard of attempts up to that number (-1: none).
   void came(int attempt_heard_of) { has_begun_before_ |= !reforming_ && attempt_heard_of >= 0; }
+  bool has_begun_before() const { return has_begun_before_; }
 
   // With `nodes` in join order. Nothing: it must not close yet, whoever is there.
   std::optional<RoundDecision> look(std::vector<RoundNode> nodes, TimePoint now);

@@ -722,7 +722,8 @@ void Job::try_close(TimePoint now) {
     case RoundDecision::Kind::Close:
       return start_round(*decision, present, now);
     case RoundDecision::Kind::TimedOut:
-      return finish(exit_status::rendezvous_timeout, decision->reason);
+      return finish(has_begun() ? exit_status::preempted : exit_status::rendezvous_timeout,
+                    decision->reason);
   }
 }
 

@@ -192,6 +192,8 @@ class Job {
   void finish(int exit_status, const std::string& why);
 
   bool may_grow() const;
+  // Also as one of another coordinator. It has work behind it, to go on with where there are nodes.
+  bool has_begun() const { return attempt() >= 0 || forming_.has_begun_before(); }
   Mandate::Present is_here() const {
     return [this](const std::string& node_id) { return nodes_.with_id(node_id) != nullptr; };
   }

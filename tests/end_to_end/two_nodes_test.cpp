@@ -192,7 +192,7 @@ TEST_CASE("14.8: below MIN the report names the cause, the wait, and all who did
 
   const auto result = host.wait(60s);
   INFO(result.output);
-  CHECK(result.status == 71);
+  CHECK(result.status == 75);
   CHECK(contains(result.output, " was lost: "));  // As the kernel ended its connection.
   CHECK(contains(result.output, "\n  then "));
   const std::string why = content_of(folder.path() + "/0");
