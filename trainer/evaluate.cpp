@@ -19,9 +19,8 @@ class ValidationBeats {
  public:
   explicit ValidationBeats(TrainingJob& job)
       : stop_(job.stop.get()),
-        left_(
-            job.plan.replicas / job.env.world_size *
-            divide_up(job.validation_set->size() / job.plan.replicas, job.plan.micro_batch_size)) {}
+        left_(job.replicas_least() * divide_up(job.validation_set->size() / job.plan.replicas,
+                                               job.plan.micro_batch_size)) {}
 
   // This rank is through with `batches`, since the beginning.
   StopReason done(std::int64_t batches) {

@@ -157,6 +157,18 @@ UnevenBatch uneven_batch(const TrainingJob& job) {
   return job.env.restart_count > 0 ? UnevenBatch::Rounded : UnevenBatch::Refused;
 }
 
+void plan_data(TrainingJob& job) {
+  if (!job.training_set) {
+    job.plan = plan_batch_sizes(job.options, job.env.world_size);
+    return;
+  }
+  job.plan =
+      plan_batches(job.options, job.training_set->size(), job.env.world_size, uneven_batch(job));
+  job.options.learning_rate =
+      resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
+                            job.plan.global_batch_size, job.plan.replicas);
+}
+
 void tell_of_rounding(TrainingJob& job) {
   const std::int64_t asked = job.options.global_batch_size.value_or(job.plan.global_batch_size);
   if (job.plan.global_batch_size == asked || !job.is_first_rank()) return;
@@ -165,19 +177,6 @@ void tell_of_rounding(TrainingJob& job) {
                   "a step takes {} images",
                   asked, job.plan.replicas, job.options.shards ? "shards" : "workers",
                   job.plan.global_batch_size));
-}
-
-void plan_data(TrainingJob& job) {
-  if (!job.training_set) {
-    job.plan = plan_batch_sizes(job.options, job.env.world_size);
-    return;
-  }
-  job.plan =
-      plan_batches(job.options, job.training_set->size(), job.env.world_size, uneven_batch(job));
-  tell_of_rounding(job);
-  job.options.learning_rate =
-      resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
-                            job.plan.global_batch_size, job.plan.replicas);
 }
 
 RunIdentity identity_of(const TrainingJob& job) {
@@ -333,6 +332,24 @@ worker::DataParallelOptions parallel_options(TrainingJob& job) {
   return options;
 }
 
+// Anew in each attempt, whose ranks are others.
+void divide_shards(TrainingJob& job) {
+  job.shares.clear();
+  if (!job.options.shards) return;
+  const int shards = *job.options.shards;
+  const int workers = job.env.world_size;
+  job.shares = even_shares(shards, workers);
+  if (!job.options.balance_shards || job.options.evaluate || workers == 1) return;
+  const bool on_gpu = job.place.device.is_cuda();  // Whose time the host does not know.
+  if (!on_gpu && workers < shards) {
+    job.balance.emplace(shards, workers);
+  } else {
+    job.reporter->warning(fmt::format(
+        "--balance-shards has no effect {}",
+        on_gpu ? "on a GPU" : "while each worker has one shard: give more shards than workers"));
+  }
+}
+
 // The one place that decides how a step comes to its gradients.
 void make_shards(TrainingJob& job) {
   if (!job.options.shards || job.options.evaluate) return;
@@ -340,8 +357,7 @@ void make_shards(TrainingJob& job) {
   const auto sums = job.place.device.is_cuda()                  ? ShardedBatch::Sums::AnyBits
                     : job.options.backend == BackendOption::Mpi ? ShardedBatch::Sums::InAnyOrder
                                                                 : ShardedBatch::Sums::InTreeOrder;
-  job.shards =
-      std::make_unique<ShardedBatch>(*job.model, job.communicator(), *job.options.shards, sums);
+  job.shards = std::make_unique<ShardedBatch>(*job.model, job.communicator(), job.shares, sums);
 }
 
 // What runs forward: the model, or replicas of it.
@@ -457,6 +473,21 @@ void start_writer(TrainingJob& job) {
 
 }  // namespace
 
+void unwrap_model(TrainingJob& job) {
+  job.parallel.reset();
+  job.shards.reset();  // BatchStatistics: the running ones are back.
+  if (!job.model) return;
+  // They lie in memory of the communicator.
+  for (torch::Tensor& parameter : job.model->parameters()) parameter.mutable_grad().reset();
+}
+
+void wrap_model_anew(TrainingJob& job) {
+  job.exposed_before = job.exposed_communication();
+  unwrap_model(job);
+  make_shards(job);
+  wrap_model(job, /*shared=*/true);
+}
+
 std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) try {
   return make_model({.name = job.options.model,
                      .stem = job.options.stem,
@@ -491,9 +522,11 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   plan_data(job);
   if (!opened) job.identity = identity_of(job);
   open_named_files(job);
+  tell_of_rounding(job);
   job.tell("meet");
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
+  divide_shards(job);
   if (!job.model) draw_model(job);
   make_resident_sets(job);
   open_jpeg_decoder(job);

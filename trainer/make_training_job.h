@@ -18,6 +18,11 @@ void prepare_training_job(TrainingJob& job, const TrainOptions& options);
 // CheckpointError, SafetensorsError and worker::CommunicatorError.
 void make_training_job(TrainingJob& job, const TrainOptions& options, const worker::WorkerEnv& env);
 
+// Without what brings its gradients together, and without gradients. For a job of any state.
+void unwrap_model(TrainingJob& job);
+// Between two steps, when job.shares are others. Collective.
+void wrap_model_anew(TrainingJob& job);
+
 // As the options and the data want it, with weights that are drawn. Throws UsageError.
 std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job);
 // (N, C, H, W) stay the names of a kernel's sizes; its values lie in memory as N, H, W, C.

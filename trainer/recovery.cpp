@@ -11,6 +11,7 @@
 
 #include "trainer/checkpoint/folder_claim.h"
 #include "trainer/consistency/verify_sync.h"
+#include "trainer/make_training_job.h"
 #include "trainer/resume.h"
 #include "trainer/ruined_state.h"
 #include "trainer/shards/sharded_batch.h"
@@ -103,11 +104,10 @@ void leave_attempt(TrainingJob& job) {
   job.last_saved_best = -1;
   job.progress.reset();
   job.stop.reset();
-  job.parallel.reset();
-  job.shards.reset();  // BatchStatistics: the running ones are back.
+  unwrap_model(job);
+  job.balance.reset();
+  job.exposed_before = {};
   if (job.model) {
-    // They lie in memory of the communicator.
-    for (torch::Tensor& parameter : job.model->parameters()) parameter.mutable_grad().reset();
     job.model->train();  // It may have been in a validation.
     job.model->on_block({});
   }

@@ -2,6 +2,7 @@
 #include "trainer/step_meters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddprun::trainer {
 
@@ -43,6 +44,9 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   window_.seconds += step_s;
   window_.host_seconds += step_s;
   window_.data_seconds += data_s_;
+  pace_.own_s += step_s;
+  pace_.step_s += last_step_s_;
+  pace_steps_ += 1;
 }
 
 void StepMeters::device_done() {
@@ -93,6 +97,12 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
       static_cast<double>(plan_.total_steps - state.step) * report.time_s.average() +
       static_cast<double>(validations) * validation_s_;
   return report;
+}
+
+StepPace StepMeters::take_pace() {
+  const StepPace sums = std::exchange(pace_, {});
+  const int steps = std::exchange(pace_steps_, 0);
+  return {sums.own_s / steps, sums.step_s / steps};
 }
 
 void StepMeters::start_window() { window_ = {.exposed_before = exposed_}; }

@@ -6,6 +6,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/report/meters.h"
 #include "trainer/report/reporter.h"
+#include "trainer/shards/shard_balance.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
@@ -29,6 +30,7 @@ class StepMeters {
   void communicated(std::chrono::nanoseconds exposed) {
     last_exposed_ = exposed - exposed_;
     exposed_ = exposed;
+    pace_.own_s -= last_exposed_s();
   }
 
   // The last step and the averages so far. Waits for the device. `state` is that after the step.
@@ -40,6 +42,9 @@ class StepMeters {
   double last_step_s() const { return last_step_s_; }  // The host's, since the step before.
   double last_data_s() const { return data_s_; }
   double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
+
+  // The mean over the steps since the last call, of which there must be one. On a GPU: the host's.
+  StepPace take_pace();
 
   double seconds() const { return seconds_; }      // Of all steps.
   std::int64_t images() const { return images_; }  // Over all workers.
@@ -72,6 +77,8 @@ class StepMeters {
   std::chrono::nanoseconds exposed_;
   std::chrono::nanoseconds last_exposed_{0};
   Window window_;
+  StepPace pace_;  // Sums, of so many steps.
+  int pace_steps_ = 0;
 };
 
 }  // namespace ddprun::trainer

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "trainer/bad_images.h"
+#include "trainer/balance_shards.h"
 #include "trainer/consistency/verify_sync.h"
 #include "trainer/evaluate.h"
 #include "trainer/gpu_memory.h"
@@ -193,9 +194,8 @@ std::optional<Batch> next_batch(TrainingJob& job, BatchSource& batches, LossGuar
 
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
 StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
-  StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication(),
-                    job.validation_s);
-  const auto batches = job.training_batches();
+  StepMeters meters(job.plan, job.place.device, job.exposed_communication(), job.validation_s);
+  auto batches = job.training_batches();
   LossGuard guard(
       job.env.rank, [&job] { return folder_of_findings(job); },
       [&job] { job.communicator().throw_if_aborted(); });
@@ -221,13 +221,17 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
     job.phase("report");
     check_loss(job, guard, output, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.counts, output.counted, output.images);
-    meters.communicated(job.parallel->exposed_communication());
+    meters.communicated(job.exposed_communication());
     tell_step(job, output, meters);
     const bool first = totals.steps == 0 && meters.steps() == 1;
     if (first && job.options.gpu_memory) tell_step_memory(job);
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
     stop = job.stop->beat();
+    if (stop == StopReason::None && job.stop->has_voted() && balance_shards(job, meters)) {
+      batches = job.training_batches();
+      noted = 0;
+    }
   }
   guard.finish();  // Nothing is saved of a step whose loss is none.
   step.finish();

@@ -106,8 +106,19 @@ std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::
 }
 
 ShardRange TrainingJob::own_replicas() const {
-  if (options.shards) return shards_of(*options.shards, env.world_size, env.rank);
+  if (options.shards) return shares[static_cast<std::size_t>(env.rank)];
   return {env.rank, env.rank + 1};
+}
+
+int TrainingJob::replicas_least() const {
+  int least = options.shards ? plan.replicas : 1;
+  for (const ShardRange& share : shares) least = std::min(least, share.count());
+  return least;
+}
+
+std::chrono::nanoseconds TrainingJob::exposed_communication() const {
+  return exposed_before + parallel->exposed_communication() +
+         (shards ? shards->exposed_communication() : std::chrono::nanoseconds{0});
 }
 
 std::unique_ptr<BatchSource> TrainingJob::training_batches() const {

@@ -25,6 +25,7 @@
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
+#include "trainer/shards/shard_balance.h"
 #include "trainer/shards/shard_tree.h"
 #include "trainer/stopping/stop_vote.h"
 #include "worker/membership.h"
@@ -76,7 +77,9 @@ struct TrainingJob {
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<Precision> precision;
-  std::unique_ptr<ShardedBatch> shards;  // With --shards.
+  ShardShares shares;                    // With --shards: who has which now.
+  std::optional<ShardBalance> balance;   // With --balance-shards, where there is a choice.
+  std::unique_ptr<ShardedBatch> shards;  // With --shards, unless nothing is trained.
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.
@@ -87,6 +90,7 @@ struct TrainingJob {
   bool holds_state = false;    // It is this run's, and may be given to other ranks.
   bool step_is_whole = false;  // wait_for_step() has returned since begin_step().
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
+  std::chrono::nanoseconds exposed_before{0};    // Of `parallel` and `shards` that were replaced.
   CheckpointName last_saved{-1, -1};
   double last_saved_best = -1;  // The best accuracy that this one tells; -1: not known.
   struct {
@@ -125,6 +129,10 @@ struct TrainingJob {
 
   // Which of plan.replicas this rank is: one, or its shards.
   ShardRange own_replicas() const;
+  int replicas_least() const;  // That any rank is.
+
+  // For how long this process has waited for communication in steps, on a CPU.
+  std::chrono::nanoseconds exposed_communication() const;
 
   // What is left of this rank's share of the epoch at hand: a batch is that of a step, of its
   // replicas one after the other, as many images each.

@@ -2,15 +2,19 @@
 // DYING_TRAIN="ATTEMPT RANK PHASE STEP ...", a phase being one that TrainingJob::on_phase tells of.
 // With stop:PHASE it is only told to stop there, by SIGTERM, and with halt:PHASE it is halted. With
 // nan:PHASE one of its weights is no number from there on, as after a fault of its memory.
+//
+// SLOW_TRAIN="RANK MS": that rank takes so much longer for each shard.
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,6 +41,15 @@ std::vector<Death> read_deaths() {
   return deaths;
 }
 
+// Of what this rank is to sleep before each shard.
+std::chrono::milliseconds slowness_of(int rank) {
+  const char* const wish = std::getenv("SLOW_TRAIN");
+  std::istringstream text(wish == nullptr ? "-1 0" : wish);
+  int slow = -1, ms = 0;
+  text >> slow >> ms;
+  return std::chrono::milliseconds(slow == rank ? ms : 0);
+}
+
 void ruin_a_weight(const TrainingJob& job) {
   const torch::NoGradGuard no_grad;
   job.model->parameters().front().fill_(std::nan(""));
@@ -59,6 +72,7 @@ int main(int argc, char** argv) {
            << " is pid " << ::getpid() << " at step " << job.state.step << '\n';
       std::cout << line.str() << std::flush;
     }
+    if (begun == "forward") std::this_thread::sleep_for(slowness_of(job.env.rank));
     for (const Death& death : deaths) {
       if (job.env.restart_count != death.attempt || job.env.rank != death.rank) continue;
       if (job.state.step != death.step) continue;

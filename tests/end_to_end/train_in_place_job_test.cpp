@@ -44,6 +44,10 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
   CHECK(process.wait_until(trains, limit));
 }
 
+int steps_told(const std::string& metrics) {
+  return times_said(content_of(metrics), "\"event\":\"train\"");
+}
+
 // 24 images of two classes, one of which is none.
 void make_images(const std::string& folder) {
   const std::filesystem::path image = DDPRUN_SOURCE_DIR "/tests/fuzz/corpus/jpeg/baseline";
@@ -295,6 +299,53 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
     // The second node's workers may have saved the same step, as they were told to end.
     require_saved_by_sigterm(gone.output + stopped.output, folder / "job");
   }
+}
+
+TEST_CASE("16.3: below MIN the wait for a node ends, with a checkpoint and 75",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const auto node =
+      launch({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id",
+              "below", "--rdzv-conf", "last_call_timeout=0,join_timeout=" + patience_seconds(3),
+              "--nproc-per-node", "1", "--max-restarts", "3"}) +
+      training(folder, "job", "1000000");
+  Process first(node, one_thread);
+  require_output(first, "waiting for 1 more node");
+  Process second(node, one_thread);
+  require_output(first, "attempt 0 rank 0 of 2 is pid");
+  wait_until_it_trains(first, folder / "job.jsonl", 0);
+  second.send_signal(SIGKILL);
+  const auto given_up = first.wait(limit);
+  INFO(given_up.output);
+  CHECK(given_up.status == 75);
+  CHECK(contains(given_up.output, "1 more node did not join within"));
+  require_saved_by_sigterm(given_up.output, folder / "job");
+}
+
+TEST_CASE("16.3: a rank that is slow takes fewer shards, and no bit is another one",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+                   recovering_training(folder, "job", "1000000", {"--balance-shards"});
+  auto variables = one_thread;
+  variables["SLOW_TRAIN"] = "1 30";
+  Process process(job, variables);
+  for (const int attempt : {0, 1}) {
+    CAPTURE(attempt);
+    const auto moved = [&] {
+      return times_said(process.output(), "rank 1 takes 1 of 4 shards, 2 before") > attempt;
+    };
+    CHECK(process.wait_until(moved, limit));
+    const int lines = steps_told(folder / "job.jsonl");
+    CHECK(process.wait_until([&] { return steps_told(folder / "job.jsonl") > lines + 2; }, limit));
+    if (attempt == 0) ::kill(pids_of(process.output(), 0).at(0), SIGKILL);
+  }
+  process.send_signal(SIGTERM);
+  const auto stopped = process.wait(limit);
+  INFO(stopped.output);
+  REQUIRE(stopped.status == 75);
+  require_saved_by_sigterm(stopped.output, folder / "job");
 }
 
 TEST_CASE("16.3: an image that a survivor could not read before a recovery is told of after it",

@@ -271,6 +271,22 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
           "TMPDIR=" + in_quotes(folder.path().string()));
 }
 
+// As after the loss of a node, whose images the others cannot share evenly.
+TEST_CASE("a restarted job takes fewer images a step where its workers cannot share them",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  const std::string arguments =
+      "--dataset synthetic --model convnet --device cpu --global-batch-size 10 --accumulate 3 "
+      "--steps 1 --no-validation ";
+  CHECK(run_train(0, arguments, folder).code == 2);
+  const Result again = run_train(0, arguments, folder, "TORCHELASTIC_RESTART_COUNT=1 ");
+  INFO(again.output);
+  CHECK(again.code == 0);
+  CHECK(contains(again.output,
+                 "--global-batch-size 10 cannot be shared evenly by the 1 workers "
+                 "that there are now: a step takes 9 images"));
+}
+
 TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][program]") {
   if (std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has a GPU");
   const ScratchFolder folder;

@@ -82,6 +82,7 @@ struct TrainOptions {
   std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
   std::int64_t accumulate = 1;                    // Micro batches a step.
   std::optional<int> shards;                      // A step has so many, whatever the workers.
+  bool balance_shards = false;                    // By what they need for one.
   RecoverOption recover = RecoverOption::Auto;
   LearningRateOptions learning_rate;
   OptimizerKind optimizer = OptimizerKind::Sgd;

@@ -59,6 +59,9 @@ void add_batch_options(CLI::App& app, TrainOptions& options) {
       app, "--shards", options.shards, 1, shards_max,
       "Train as so many workers would, bit for bit, on however many there are, up to as many: "
       "a step is always so many batches. On GPUs: the same samples, not the same bits");
+  app.add_flag("--balance-shards", options.balance_shards,
+               "A worker that is slow takes fewer shards as soon as steps are faster so: the same "
+               "bits. On the CPU");
   add_choice<RecoverOption>(
       app, "--recover", options.recover,
       {{"auto", RecoverOption::Auto},
@@ -138,6 +141,9 @@ void check_training_options(const TrainOptions& options) {
   refuse_if(options.evaluate && options.max_time_s,
             "--max-time has no meaning with --evaluate, which has nothing to save");
   if (options.shards) check_shards(options);
+  refuse_if(options.balance_shards && !options.shards,
+            "--balance-shards needs --shards: without it a worker has one batch, and no part of it "
+            "to give away");
   if (options.recover == RecoverOption::InPlace) check_recovery(options);
   check_optimizer_options(options);
 }

@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 struct MetricsField {
   std::string name;
-  std::variant<bool, std::int64_t, std::uint64_t, double, std::string> value;
+  std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<int>> value;
 };
 using MetricsFields = std::vector<MetricsField>;  // In the order in which they are written.
 

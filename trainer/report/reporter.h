@@ -23,6 +23,7 @@
 //               end)
 //   checkpoint_copied  step, waited_s (for the write before it), copied_s: what a save held up
 //   checkpoint  step, path, seconds   (written)
+//   shards      step, shards (of each rank, from the next step on), reason (--balance-shards)
 //   bad_images  epoch, pass ("training" or "validation"), images (of all ranks, each once)
 //   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)

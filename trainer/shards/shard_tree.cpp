@@ -15,12 +15,21 @@ std::int64_t end_of(const ShardNode& node) {
 
 }  // namespace
 
-ShardRange shards_of(int shards, int world_size, int rank) {
-  assert(1 <= world_size && world_size <= shards && 0 <= rank && rank < world_size);
-  const int each = shards / world_size;
-  const int more = shards % world_size;  // Ranks that have one more.
-  const int first = rank * each + std::min(rank, more);
-  return {first, first + each + (rank < more ? 1 : 0)};
+ShardShares even_shares(int shards, int world_size) {
+  assert(1 <= world_size && world_size <= shards);
+  std::vector<int> counts(static_cast<std::size_t>(world_size), shards / world_size);
+  std::fill_n(counts.begin(), shards % world_size, shards / world_size + 1);
+  return shares_of(counts);
+}
+
+ShardShares shares_of(const std::vector<int>& counts) {
+  ShardShares shares;
+  int first = 0;
+  for (const int count : counts) {
+    shares.push_back({first, first + count});
+    first += count;
+  }
+  return shares;
 }
 
 int NodeCounter::push(ShardNode node) {
@@ -46,15 +55,13 @@ std::vector<ShardNode> nodes_of(int shards, ShardRange range) {
   return counter.kept();
 }
 
-bool ranks_continue_tree(int shards, int world_size) {
+bool ranks_continue_tree(int shards, const ShardShares& shares) {
   // Enough, because both trees are binary: where a node and the two that make it are nodes of the
   // other tree, too, they are each other's there.
-  for (int ranks = 1; ranks / 2 < world_size; ranks *= 2) {
-    for (int rank = 0; rank < world_size; rank += ranks) {
-      const int last = std::min(rank + ranks, world_size) - 1;
-      const ShardRange range{shards_of(shards, world_size, rank).first,
-                             shards_of(shards, world_size, last).end};
-      if (nodes_of(shards, range).size() != 1) return false;
+  for (std::size_t ranks = 1; ranks / 2 < shares.size(); ranks *= 2) {
+    for (std::size_t rank = 0; rank < shares.size(); rank += ranks) {
+      const std::size_t last = std::min(rank + ranks, shares.size()) - 1;
+      if (nodes_of(shards, {shares[rank].first, shares[last].end}).size() != 1) return false;
     }
   }
   return true;

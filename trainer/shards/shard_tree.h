@@ -1,5 +1,5 @@
 // Virtual shards: which of them a rank has, and in what order sums over all shards are taken, which
-// is the same for any number of ranks. A core: no sockets, threads or clock.
+// is the same whoever has them. A core: no sockets, threads or clock.
 //
 //   shards 0 1 2 3 4:   ((0 + 1) + (2 + 3)) + 4    the tree of worker/cpu/reduce.h over 5 ranks
 //   2 ranks:   rank 0 has 0 1 2, which make the sums (0 + 1) and 2; rank 1 has 3 and 4, which meet
@@ -21,9 +21,12 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-// Of a rank: shards that stand together, and as many as other ranks have or one more, the lower
-// ranks. 1 <= world_size <= shards.
-ShardRange shards_of(int shards, int world_size, int rank);
+// Of each rank: shards that stand together, behind those of the rank before. None has no shard.
+using ShardShares = std::vector<ShardRange>;
+
+// As many for each rank, or one more, the lower ranks. 1 <= world_size <= shards.
+ShardShares even_shares(int shards, int world_size);
+ShardShares shares_of(const std::vector<int>& counts);  // By rank.
 
 struct ShardNode {
   int level = 0;
@@ -55,6 +58,6 @@ std::vector<ShardNode> nodes_of(int shards, ShardRange range);
 
 // True where every rank has one sum, and the tree over ranks (worker/cpu/reduce.h) is what is left
 // of the tree over shards: the sum over ranks then has the bits of the sum over shards.
-bool ranks_continue_tree(int shards, int world_size);
+bool ranks_continue_tree(int shards, const ShardShares& shares);
 
 }  // namespace ddprun::trainer

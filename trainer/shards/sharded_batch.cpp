@@ -35,19 +35,19 @@ torch::Tensor aligned_part(const torch::Tensor& all, std::int64_t part, std::int
 }  // namespace
 
 ShardedBatch::ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator,
-                           int shards, Sums sums)
+                           const ShardShares& shares, Sums sums)
     : communicator_(communicator),
       world_size_(communicator.world_size()),
-      shards_(shards),
-      own_(shards_of(shards, world_size_, communicator.rank())),
+      shards_(shares.back().end),
+      own_(shares[static_cast<std::size_t>(communicator.rank())]),
       parameters_(trained_parameters(model)),
       statistics_(model),
-      sums_(shards, parameters_, statistics_.size() + plain_size, world_size_),
+      sums_(shards_, parameters_, statistics_.size() + plain_size, world_size_),
       figures_(torch::zeros({statistics_.size() + plain_size}, device_of(parameters_))),
       host_figures_(figures_.cpu()) {
-  const bool by_ranks = sums == Sums::AnyBits ||
-                        (sums == Sums::InTreeOrder && ranks_continue_tree(shards, world_size_));
-  if (world_size_ > 1 && !by_ranks) exchange_.emplace(communicator, shards);
+  const bool by_ranks =
+      sums == Sums::AnyBits || (sums == Sums::InTreeOrder && ranks_continue_tree(shards_, shares));
+  if (world_size_ > 1 && !by_ranks) exchange_.emplace(communicator, shares);
 }
 
 void ShardedBatch::prepare(worker::DataParallelOptions& options) {
@@ -125,7 +125,9 @@ void ShardedBatch::reduce_after_backward() {
     if (!total_) total_ = sums_.make_sum();
     std::vector<torch::Tensor> own;
     for (const FlatSum& sum : sums_.sums()) own.push_back(sum.flat);
+    const auto begun = std::chrono::steady_clock::now();
     exchange_->run(own, total_->flat);
+    exposed_ += std::chrono::steady_clock::now() - begun;
   }
   const FlatSum& total = exchange_ ? *total_ : sums_.sums().front();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

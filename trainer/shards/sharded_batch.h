@@ -11,6 +11,7 @@
 // has, and they are always reduced during backward.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,14 +42,18 @@ class ShardedBatch {
   // asked for, as on a GPU, where not even a shard has the same bits twice.
   enum class Sums { InTreeOrder, InAnyOrder, AnyBits };
 
-  // Model and communicator must outlive it.
-  ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator, int shards,
-               Sums sums);
+  // Model and communicator must outlive it. `shares`: of the communicator's ranks.
+  ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator,
+               const ShardShares& shares, Sums sums);
 
   // What the model must be wrapped with. This object must outlive the wrapped model.
   void prepare(worker::DataParallelOptions& options);
 
   ShardRange own() const { return own_; }
+
+  // For how long this thread has exchanged sums since the start, but for those that the wrapped
+  // model has reduced.
+  std::chrono::nanoseconds exposed_communication() const { return exposed_; }
 
   // Forward and backward of one shard: gradients are added to those that the parameters have.
   // Calls begin_micro_batch() before each forward, and forward_done() before the last backward.
@@ -86,6 +91,7 @@ class ShardedBatch {
   std::shared_ptr<worker::ReductionQueue> queue_;
   std::optional<SliceExchange> exchange_;
   std::optional<FlatSum> total_;  // With the exchange.
+  std::chrono::nanoseconds exposed_{0};
 };
 
 }  // namespace ddprun::trainer

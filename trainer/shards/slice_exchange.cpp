@@ -8,10 +8,10 @@ namespace ddprun::trainer {
 
 using worker::DataType;
 
-SliceExchange::SliceExchange(worker::Communicator& communicator, int shards)
-    : communicator_(communicator), shards_(shards) {
-  for (int rank = 0; rank < communicator.world_size(); ++rank) {
-    nodes_.push_back(nodes_of(shards, shards_of(shards, communicator.world_size(), rank)));
+SliceExchange::SliceExchange(worker::Communicator& communicator, const ShardShares& shares)
+    : communicator_(communicator), shards_(shares.back().end) {
+  for (const ShardRange& range : shares) {
+    nodes_.push_back(nodes_of(shards_, range));
     slices_.emplace_back(nodes_.back().size());
   }
 }

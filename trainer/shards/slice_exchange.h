@@ -17,8 +17,8 @@ namespace ddprun::trainer {
 
 class SliceExchange {
  public:
-  // The communicator must outlive it.
-  SliceExchange(worker::Communicator& communicator, int shards);
+  // The communicator must outlive it. `shares`: of its ranks.
+  SliceExchange(worker::Communicator& communicator, const ShardShares& shares);
 
   // Collective. `own`: this rank's sums in the order of their shards, flat float32, all of one size
   // that is a multiple of the number of ranks; they are overwritten. `total` gets the sum of all.

@@ -23,6 +23,7 @@ void StopVote::now(BeatKind kind) { agreement_.now(kind, watch_.lap()); }
 StopReason StopVote::beat() {
   hold();  // Validation of a run that was resumed at an epoch's end has its beats before any step.
   const auto beat_s = agreement_.beat(watch_.lap());
+  voted_ = beat_s.has_value();
   if (!beat_s) return StopReason::None;
   reason_ = agreement_.conclude(greatest_of_all(ballot(*beat_s)));
   signals_.all_came();

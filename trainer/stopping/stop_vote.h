@@ -37,6 +37,8 @@ class StopVote {
 
   // The last result.
   StopReason reason() const { return reason_; }
+  // The last beat was a vote: all ranks have met, and will not again for half a second or so.
+  bool has_voted() const { return voted_; }
 
  private:
   StopBallot ballot(double beat_s) const;
@@ -49,6 +51,7 @@ class StopVote {
   StopAgreement agreement_;
   Stopwatch watch_;
   StopReason reason_ = StopReason::None;
+  bool voted_ = false;
 };
 
 }  // namespace ddprun::trainer

@@ -101,7 +101,8 @@ class Rank {
   Rank(ThreadCommunicator& communicator, NormedNet net)
       : communicator_(communicator),
         net_(std::move(net)),
-        sharded_(*net_, communicator, shard_count, ShardedBatch::Sums::AnyBits) {
+        sharded_(*net_, communicator, even_shares(shard_count, communicator.world_size()),
+                 ShardedBatch::Sums::AnyBits) {
     worker::DataParallelOptions options;
     options.buckets = {64, 512, 256};  // Several.
     sharded_.prepare(options);

@@ -59,10 +59,8 @@ bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 // What a rank does in a step.
-void add_own_shards(Communicator& communicator, const std::vector<Shard>& shards,
+void add_own_shards(ShardRange own, const std::vector<Shard>& shards,
                     const std::vector<torch::Tensor>& parameters, ShardSums& sums) {
-  const int count = static_cast<int>(shards.size());
-  const ShardRange own = shards_of(count, communicator.world_size(), communicator.rank());
   for (int i = own.first; i < own.end; ++i) {
     const Shard& shard = shards[static_cast<std::size_t>(i)];
     torch::Tensor(parameters[0]).mutable_grad() = shard.weight;
@@ -86,30 +84,42 @@ void check_total(const FlatSum& total, const std::vector<Shard>& shards) {
   RANK_CHECK(same_bits(total.gradients[0], tree_over(shards, ReduceOp::Average, weight)));
 }
 
+void check_exchange(const std::vector<Shard>& shards, const ShardShares& shares) {
+  const int count = static_cast<int>(shards.size());
+  const int world = static_cast<int>(shares.size());
+  CAPTURE(count, world);
+  const auto errors = worker::spawn({.world = world}, [&](Communicator& communicator) {
+    at::set_num_threads(1);
+    const auto parameters = parameters_like(shards.front());
+    ShardSums sums(count, parameters, figures_size, world);
+    SliceExchange exchange(communicator, shares);
+    for (int step = 0; step < 2; ++step) {  // Memory is used again.
+      const ShardRange share = shares[static_cast<std::size_t>(communicator.rank())];
+      add_own_shards(share, shards, parameters, sums);
+      std::vector<torch::Tensor> own;
+      for (const FlatSum& sum : sums.sums()) own.push_back(sum.flat);
+      FlatSum total = sums.make_sum();
+      exchange.run(own, total.flat);
+      sums.clear();
+      check_total(total, shards);
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 }  // namespace
 
 TEST_CASE("any number of ranks has the bits of the tree over shards", "[trainer][shards]") {
   for (const int count : {1, 2, 3, 5, 6, 8}) {
     const std::vector<Shard> shards = drawn_shards(count);
-    for (int world = 1; world <= count; ++world) {
-      CAPTURE(count, world);
-      const auto errors = worker::spawn({.world = world}, [&](Communicator& communicator) {
-        at::set_num_threads(1);
-        const auto parameters = parameters_like(shards.front());
-        ShardSums sums(count, parameters, figures_size, world);
-        SliceExchange exchange(communicator, count);
-        for (int step = 0; step < 2; ++step) {  // Memory is used again.
-          add_own_shards(communicator, shards, parameters, sums);
-          std::vector<torch::Tensor> own;
-          for (const FlatSum& sum : sums.sums()) own.push_back(sum.flat);
-          FlatSum total = sums.make_sum();
-          exchange.run(own, total.flat);
-          sums.clear();
-          check_total(total, shards);
-        }
-      });
-      for (const std::string& error : errors) CHECK(error == "");
-    }
+    for (int world = 1; world <= count; ++world) check_exchange(shards, even_shares(count, world));
+  }
+}
+
+TEST_CASE("16.3: so has any division of the shards", "[trainer][shards]") {
+  const std::vector<Shard> shards = drawn_shards(7);
+  for (const auto& counts : {std::vector{1, 6}, {6, 1}, {2, 1, 4}, {1, 3, 1, 2}}) {
+    check_exchange(shards, shares_of(counts));
   }
 }
 

@@ -58,9 +58,13 @@ class Sums {
   std::size_t most_ = 0;
 };
 
+ShardRange share_of(int shards, int world_size, int rank) {
+  return even_shares(shards, world_size)[static_cast<std::size_t>(rank)];
+}
+
 Sums sums_of_rank(int shards, int world_size, int rank) {
   Sums sums(shards);
-  const ShardRange range = shards_of(shards, world_size, rank);
+  const ShardRange range = share_of(shards, world_size, rank);
   for (int shard = range.first; shard < range.end; ++shard) {
     sums.push({0, shard}, std::to_string(shard));
   }
@@ -81,7 +85,7 @@ TEST_CASE("every shard belongs to one rank, and no rank has two more than anothe
       CAPTURE(shards, world);
       int next = 0;
       for (int rank = 0; rank < world; ++rank) {
-        const ShardRange range = shards_of(shards, world, rank);
+        const ShardRange range = share_of(shards, world, rank);
         CHECK(range.first == next);
         CHECK((range.count() == shards / world || range.count() == (shards - 1) / world + 1));
         next = range.end;
@@ -99,7 +103,7 @@ TEST_CASE("the sum over shards is one and the same on every number of ranks") {
       Sums all(shards);
       for (int rank = 0; rank < world; ++rank) {
         const Sums own = sums_of_rank(shards, world, rank);
-        CHECK(own.nodes() == nodes_of(shards, shards_of(shards, world, rank)));
+        CHECK(own.nodes() == nodes_of(shards, share_of(shards, world, rank)));
         for (std::size_t i = 0; i < own.nodes().size(); ++i) {
           all.push(own.nodes()[i], own.sums()[i]);
         }
@@ -115,7 +119,7 @@ TEST_CASE("a rank keeps few sums, however many shards it has") {
     for (int world = 1; world <= shards; ++world) {
       for (int rank = 0; rank < world; ++rank) {
         CAPTURE(shards, world, rank);
-        const int own = shards_of(shards, world, rank).count();
+        const int own = share_of(shards, world, rank).count();
         // Up one side of the tree and down the other.
         CHECK(sums_of_rank(shards, world, rank).most() <=
               static_cast<std::size_t>(2 * bits_of(own)));
@@ -139,23 +143,24 @@ TEST_CASE("an all-reduce over ranks is the tree over shards exactly where the co
         one_each = one_each && own.sums().size() == 1;
         contributions.push_back(own.sums().front());
       }
-      CHECK(ranks_continue_tree(shards, world) ==
+      CHECK(ranks_continue_tree(shards, even_shares(shards, world)) ==
             (one_each && tree_over(contributions) == expected));
     }
   }
-  CHECK(ranks_continue_tree(8, 8));
-  CHECK(ranks_continue_tree(8, 2));
-  CHECK(ranks_continue_tree(7, 4));  // 2, 2, 2 and 1.
-  CHECK(ranks_continue_tree(7, 7));
-  CHECK_FALSE(ranks_continue_tree(8, 3));
-  CHECK_FALSE(ranks_continue_tree(6, 2));  // (0 + 1) + 2 and (3 + 4) + 5 have no common tree.
+  CHECK(ranks_continue_tree(8, even_shares(8, 8)));
+  CHECK(ranks_continue_tree(8, even_shares(8, 2)));
+  CHECK(ranks_continue_tree(7, even_shares(7, 4)));  // 2, 2, 2 and 1.
+  CHECK(ranks_continue_tree(7, even_shares(7, 7)));
+  CHECK_FALSE(ranks_continue_tree(8, even_shares(8, 3)));
+  CHECK_FALSE(ranks_continue_tree(
+      6, even_shares(6, 2)));  // (0 + 1) + 2 and (3 + 4) + 5 have no common tree.
 }
 
 TEST_CASE("many shards fit into the numbers of the tree") {
   constexpr int many = 65'536;
   CHECK(nodes_of(many, {0, many}) == std::vector<ShardNode>{{16, 0}});
   CHECK(nodes_of(many - 1, {0, many - 1}) == std::vector<ShardNode>{{16, 0}});
-  CHECK(shards_of(many, many, many - 1) == ShardRange{many - 1, many});
+  CHECK(share_of(many, many, many - 1) == ShardRange{many - 1, many});
 }
 
 }  // namespace ddprun::trainer
