@@ -543,7 +543,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   // The rest of the state follows, when every rank has the parts that take it.
   if (lead.any) {
     job.tell("state");
-    share_model(job, lead);
+    share_held_state(job, lead);
   } else {
     bring_to_start(job);
   }

@@ -87,6 +87,11 @@ bool save_in_folder(TrainingJob& job) {
   return true;
 }
 
+worker::StatePosition held_position(const TrainingJob& job) {
+  if (!job.holds_state) return {};
+  return {job.state.step, job.state.epoch};
+}
+
 std::vector<torch::Tensor> model_tensors(const TrainingJob& job) {
   std::vector<torch::Tensor> tensors = job.model->parameters();
   for (const torch::Tensor& buffer : job.model->buffers()) tensors.push_back(buffer);
@@ -150,17 +155,33 @@ void save_alone(TrainingJob& job, StopReason reason) noexcept {
 
 worker::StateLead find_state(TrainingJob& job) {
   if (!job.options.recovers_in_place()) return {};
-  worker::StatePosition own;
-  if (job.holds_state) own = {job.state.step, job.state.epoch};
-  const worker::StateLead lead = worker::find_lead(job.communicator(), own);
-  // What it has is about to be overwritten, and is nothing until that is done.
-  if (lead.any && !lead.leads(own)) job.holds_state = false;
-  return lead;
+  return worker::find_lead(job.communicator(), held_position(job));
 }
 
-void share_model(TrainingJob& job, const worker::StateLead& lead) {
+void share_held_state(TrainingJob& job, const worker::StateLead& lead) {
   if (lead.complete) return;
-  worker::TensorBroadcast(job.communicator()).run(model_tensors(job), lead.root);
+  const bool has_it = job.env.rank == lead.root || lead.leads(held_position(job));
+  const TrainingState state = share_position(job, lead.root);
+  const std::vector<torch::Tensor> own = model_tensors(job);
+  std::vector<torch::Tensor> come = own;
+  if (job.env.rank != lead.root) {
+    for (torch::Tensor& tensor : come) tensor = torch::empty_like(tensor.detach());
+  }
+  worker::TensorBroadcast(job.communicator()).run(come, lead.root);
+  std::vector<PartState> parts;
+  if (state.step > 0) {
+    parts = share_states(job.checkpoint_parts, job.communicator(), job.place.device, lead.root);
+  }
+  // On a GPU what a lost lead has sent looks as if it were there.
+  job.communicator().wait(worker::current_stream(job.place.device));
+  if (!has_it) {
+    job.holds_state = false;  // It is torn, until the last of it is there.
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < own.size(); ++i) torch::Tensor(own[i]).copy_(come[i]);
+    if (state.step > 0) restore_parts(job.checkpoint_parts, parts);
+    job.state = state;
+  }
+  job.holds_state = true;
 }
 
 void verify_shared(TrainingJob& job, const worker::StateLead& lead) {

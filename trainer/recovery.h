@@ -28,8 +28,10 @@ void save_alone(TrainingJob& job, StopReason reason) noexcept;
 // where nobody holds one: nobody's. Throws worker::CommunicatorError.
 worker::StateLead find_state(TrainingJob& job);
 
-// Gives the lead's model to all ranks, before it is wrapped. Collective, with lead.any.
-void share_model(TrainingJob& job, const worker::StateLead& lead);
+// Gives the lead's model, parts and position to all ranks, before the model is wrapped. What a rank
+// holds already it keeps until all of the lead's has come: should the lead be lost on the way, that
+// is still there to go on from. Collective, with lead.any. Throws worker::CommunicatorError.
+void share_held_state(TrainingJob& job, const worker::StateLead& lead);
 
 // Whether all ranks hold the same now, bit for bit (--shards; by a hash). Collective. Throws
 // TrainingError on all ranks alike.

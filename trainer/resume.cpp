@@ -487,26 +487,29 @@ void verify_snapshot(TrainingJob& job, const worker::StateLead& lead) {
                   epoch_at_hand(job.state), job.state.step));
 }
 
+TrainingState share_position(TrainingJob& job, int root) {
+  const TrainingState& own = job.state;
+  // One broadcast for all four: a double holds whole numbers up to 2^53.
+  torch::Tensor numbers =
+      torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
+                     static_cast<double>(own.step), own.best_prec1},
+                    torch::kFloat64)
+          .to(job.place.device);
+  worker::broadcast(job.communicator(), numbers, root);
+  numbers = worker::result_on_host(job.communicator(), numbers);
+  const double* value = numbers.data_ptr<double>();
+  return {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
+          static_cast<std::int64_t>(value[2]), value[3]};
+}
+
 void share_state(TrainingJob& job, const worker::StateLead& lead) {
   know_validation(job);
   if (!lead.any || lead.root == 0) keep_to_written_best(job);
   if (job.env.world_size == 1) return find_place_in_data(job);
-  const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
-  const TrainingState& own = job.state;
-  // One broadcast for all four: a double holds whole numbers up to 2^53.
-  torch::Tensor numbers = on_device(
-      torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
-                     static_cast<double>(own.step), own.best_prec1},
-                    torch::kFloat64));
-  worker::broadcast(job.communicator(), numbers, lead.root);
-  numbers = worker::result_on_host(job.communicator(), numbers);
-  const double* value = numbers.data_ptr<double>();
-  job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
-               static_cast<std::int64_t>(value[2]), value[3]};
+  job.state = share_position(job, lead.root);
   if (lead.root != 0) share_best(job);
   find_place_in_data(job);
-  const bool all_hold_it = lead.any && lead.complete;
-  if (job.state.step > 0 && !all_hold_it) {
+  if (job.state.step > 0 && !lead.any) {
     share_parts(job.checkpoint_parts, job.communicator(), job.place.device, lead.root);
   }
 }

@@ -36,8 +36,11 @@ void verify_snapshot(TrainingJob& job, const worker::StateLead& lead);
 double written_best(const CheckpointFolder& folder, const RunIdentity& identity, double known,
                     const std::function<void(const std::string& text)>& warn);
 
-// Gives all ranks the state and parts of the lead, which is rank 0 where nobody held a state before
-// (the model is DistributedDataParallel's business), and finds the place in the data for this
+// The position of `root`, on all ranks. Collective.
+TrainingState share_position(TrainingJob& job, int root);
+
+// Gives all ranks the position of the lead, and its parts where nobody held a state before: then it
+// is rank 0 (the model is DistributedDataParallel's business). Finds the place in the data for this
 // number of workers. Collective.
 void share_state(TrainingJob& job, const worker::StateLead& lead);
 

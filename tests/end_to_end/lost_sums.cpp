@@ -1,8 +1,9 @@
-// With LOST_SUMS=1 the CPU's communicator behaves as NCCL's: an all-reduce that a lost peer ended
-// returns as if it had succeeded, what it leaves is anything, and wait() or the next call throws.
-// In the place of make_cpu_communicator(), by the linker's --wrap.
+// With LOST_SUMS=1 the CPU's communicator behaves as NCCL's: an all-reduce or a broadcast that a
+// lost peer ended returns as if it had succeeded, what it leaves is anything, and wait() or the
+// next call throws. In the place of make_cpu_communicator(), by the linker's --wrap.
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -42,7 +43,13 @@ class LostSums : public Communicator {
   }
   void broadcast(void* data, std::size_t count, DataType type, int root, Stream stream) override {
     throw_if_lost();
-    real_->broadcast(data, count, type, root, stream);
+    try {
+      real_->broadcast(data, count, type, root, stream);
+    } catch (const CommunicatorError&) {
+      if (rank() != root)
+        std::memset(data, 0x3c, count * bytes_of(type));  // No NaN, and no weights.
+      lost_ = true;
+    }
   }
   void send(const void* data, std::size_t count, DataType type, int peer, Stream stream) override {
     real_->send(data, count, type, peer, stream);

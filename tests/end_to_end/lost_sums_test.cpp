@@ -30,6 +30,21 @@ std::pair<std::string, std::string> train_two(const std::string& wish,
 
 }  // namespace
 
+TEST_CASE("16.3: a survivor keeps its weights when the one that gives the state is lost",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  auto variables = with_wish("0 3 backward 4 1 0 state 4");
+  variables["LOST_SUMS"] = "1";
+  const auto ended = run(launch({"--standalone", "--nproc-per-node", "4", "--max-restarts", "2"}) +
+                             recovering_training(folder, "job", "9"),
+                         recovery_limit, variables);
+  INFO(ended.output);
+  REQUIRE(ended.status == 0);
+  CHECK(contains(ended.output, "attempt 2 goes on in place from step 4"));
+  const bool same_weights = newest_tensors(folder / "job") == golden_tensors("9");
+  CHECK(same_weights);
+}
+
 TEST_CASE("a checkpoint that is due after a step in which a peer is lost is not written",
           "[recovery][launcher]") {
   for (const std::vector<std::string>& more :

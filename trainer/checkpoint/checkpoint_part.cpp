@@ -90,8 +90,9 @@ PartState take_part(const std::string& name, Safetensors& file) {
   return state;
 }
 
-void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
-                 torch::Device device, int root) {
+std::vector<PartState> share_states(const CheckpointParts& parts,
+                                    worker::Communicator& communicator, torch::Device device,
+                                    int root) {
   const bool gives = communicator.rank() == root;
   std::vector<PartState> states;
   Json descriptions = Json::array();
@@ -115,10 +116,17 @@ void share_parts(const CheckpointParts& parts, worker::Communicator& communicato
     }
   }
   worker::TensorBroadcast(communicator).run(tensors, root);
-  if (gives) return;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].restore(states[i]);  // Its tensors are those just received.
-  }
+  return states;
+}
+
+void restore_parts(const CheckpointParts& parts, const std::vector<PartState>& states) {
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].restore(states[i]);
+}
+
+void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
+                 torch::Device device, int root) {
+  const std::vector<PartState> states = share_states(parts, communicator, device, root);
+  if (communicator.rank() != root) restore_parts(parts, states);
 }
 
 }  // namespace ddprun::trainer

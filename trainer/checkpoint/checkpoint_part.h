@@ -57,9 +57,15 @@ CheckpointPart optimizer_part(Sgd& optimizer);
 void add_part(const std::string& name, const PartState& state, Safetensors& file);
 PartState take_part(const std::string& name, Safetensors& file);
 
-// Gives the other ranks the states of `root`: sends each part's and restores it there. Collective,
-// with the same parts on all ranks; `device` is the communicator's. Throws
-// worker::CommunicatorError, and what a part's restore() throws.
+// The states of `root`'s parts, on all ranks: live ones there, elsewhere in memory of their own, in
+// which over NCCL nothing may be yet (Communicator::wait). Collective, with the same parts on all
+// ranks; `device` is the communicator's. Throws worker::CommunicatorError.
+std::vector<PartState> share_states(const CheckpointParts& parts,
+                                    worker::Communicator& communicator, torch::Device device,
+                                    int root);
+// On ranks that are not the root. Throws what a part's restore() throws.
+void restore_parts(const CheckpointParts& parts, const std::vector<PartState>& states);
+// Both.
 void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
                  torch::Device device, int root = 0);
 
