@@ -170,6 +170,8 @@ StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const work
                        StopSignals& signals, std::chrono::steady_clock::time_point started) {
   make_training_job(job, options, env);
   signals.interrupt_meeting(-1);
+  // A rank that hangs keeps all others from a common step: each then saves what it holds.
+  if (job.members && could_save_alone(job)) signals.interrupt_steps(job.members->abort_fd());
   StopReason stop = StopReason::None;
   if (options.evaluate) {
     validate(job, /*in_epoch=*/false);

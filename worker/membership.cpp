@@ -85,6 +85,7 @@ struct Membership::Impl {
             const std::function<bool()>& done);
 
   void listen();
+  void leave_peers();
   void hear(std::string_view bytes);
   void hang_up();
 
@@ -92,6 +93,7 @@ struct Membership::Impl {
   const std::chrono::milliseconds launchers_limit = read_launchers_limit();
   rendezvous::UniqueFd channel;
   rendezvous::UniqueFd interrupt;  // Readable while an attempt is over that was not left.
+  rendezvous::UniqueFd leaving;    // Readable: the guarded communicator is to be aborted.
   rendezvous::UniqueFd ending;     // Readable: the thread ends.
   std::mutex mutex;                // Guards what follows.
   std::condition_variable changed;
@@ -106,8 +108,9 @@ struct Membership::Impl {
 
 bool Membership::Impl::begin(int fd) {
   interrupt = rendezvous::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  leaving = rendezvous::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   ending = rendezvous::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!interrupt || !ending) return false;
+  if (!interrupt || !leaving || !ending) return false;
   channel = rendezvous::UniqueFd(fd);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   const rendezvous::BlockedSignals inherited_by_the_thread;
@@ -129,14 +132,16 @@ Membership::Impl::~Impl() {
 void Membership::Impl::listen() {
   std::array<char, 4096> buffer;
   for (;;) {
-    pollfd polled[] = {{channel.get(), POLLIN, 0}, {ending.get(), POLLIN, 0}};
-    const int ready = ::poll(polled, 2, prepared ? -1 : quiet_ms);
+    pollfd polled[] = {
+        {channel.get(), POLLIN, 0}, {ending.get(), POLLIN, 0}, {leaving.get(), POLLIN, 0}};
+    const int ready = ::poll(polled, std::size(polled), prepared ? -1 : quiet_ms);
     if (ready == 0) {
       prepare_cpu_peers();
       prepared = true;
     }
     if (ready <= 0) continue;
     if (polled[1].revents != 0) return;
+    if (polled[2].revents != 0) leave_peers();
     const ssize_t count = ::recv(channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return hang_up();
@@ -154,6 +159,12 @@ void Membership::Impl::hear(std::string_view bytes) {
     if (guarded != nullptr) guarded->abort("the attempt is over: " + state.why());
   }
   changed.notify_all();
+}
+
+void Membership::Impl::leave_peers() {
+  lower_event(leaving);
+  const std::lock_guard lock(mutex);
+  if (guarded != nullptr) guarded->abort("this worker has left the others");
 }
 
 void Membership::Impl::hang_up() {
@@ -199,6 +210,8 @@ CommunicatorOptions Membership::options(CommunicatorOptions base) const {
   base.interrupt_fd = offered() ? impl_->interrupt.get() : -1;
   return base;
 }
+
+int Membership::abort_fd() const { return offered() ? impl_->leaving.get() : -1; }
 
 Membership::Guard Membership::guard(Communicator& communicator) {
   const std::lock_guard lock(impl_->mutex);

@@ -89,6 +89,10 @@ class Membership {
   };
   Guard guard(Communicator& communicator);
 
+  // An eventfd: what is written there, also by a signal handler, aborts the guarded communicator,
+  // for a worker that has to leave its peers (they hang, and it is told to end). -1: not offered().
+  int abort_fd() const;
+
   // Asked every 50 ms by who waits: whether it is to wait no more. A signal handler can set what
   // this looks at.
   using GiveUp = std::function<bool()>;

@@ -51,6 +51,9 @@ class JobArbiter {
   void heard_of(const std::string& job);
   // Kept for later, as long as it is not known whose arbiter this is.
   bool holds_back(const rendezvous::ControlMessage& message);
+  // To a coordinator, anew. What the connection before has said, of a round that may be over by
+  // now, is not kept for later any more.
+  void connects() { unheard_.clear(); }
 
   void want(const rendezvous::WordWish& wish, const rendezvous::Seat& self);
   void drop();

@@ -506,6 +506,7 @@ void Membership::connect_after(milliseconds pause) {
 void Membership::connect() {
   retry_.cancel();
   search_.connects();
+  arbiter_.connects();
   ++searches_;
   if (meeting_ && !endpoint_ && search_.target() == nullptr) return meet_and_connect();
   rendezvous::ControlClientCallbacks callbacks{

@@ -44,6 +44,13 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
   CHECK(process.wait_until(trains, limit));
 }
 
+// As /proc tells it: 'T' = halted.
+char state_of(int pid) {
+  const std::string stat = content_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t end = stat.rfind(") ");
+  return end == std::string::npos ? '?' : stat[end + 2];
+}
+
 int steps_told(const std::string& metrics) {
   return times_said(content_of(metrics), "\"event\":\"train\"");
 }
@@ -299,6 +306,23 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
     // The second node's workers may have saved the same step, as they were told to end.
     require_saved_by_sigterm(gone.output + stopped.output, folder / "job");
   }
+}
+
+TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                           "--shutdown-timeout", patience_seconds(15)}) +
+                   training(folder, "job", "1000000");
+  Process process(job, with_wish("0 1 halt:backward 4"));
+  require_output(process, "attempt 0 rank 1 of 2 is pid");
+  const int halted = pids_of(process.output(), 0).at(1);
+  CHECK(process.wait_until([&] { return state_of(halted) == 'T'; }, limit));
+  process.send_signal(SIGTERM);
+  const auto stopped = process.wait(limit);
+  INFO(stopped.output);
+  CHECK(stopped.status == 75);
+  CHECK(contains(stopped.output, "SIGTERM: saved step 4 "));
+  require_saved_by_sigterm(stopped.output, folder / "job");
 }
 
 TEST_CASE("16.3: below MIN the wait for a node ends, with a checkpoint and 75",

@@ -25,6 +25,7 @@ std::atomic<bool> on_terminal{false};
 std::atomic<int> waits_for_disk{0};  // That many DiskWaits live.
 std::atomic<bool> waits_for_writer{false};
 std::atomic<int> meeting_fd{-1};
+std::atomic<int> steps_fd{-1};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first that asks for the end; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
@@ -93,6 +94,16 @@ void on_ending_signal(int signal) {
   }
 }
 
+// Once. Whoever is interrupted has another patience to come to stand_alone().
+bool interrupt(std::atomic<int>& what) {
+  const int event_fd = what.exchange(-1);
+  if (event_fd < 0) return false;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(event_fd, &one, sizeof one);
+  ::alarm(patience_whole_s);
+  return true;
+}
+
 void on_alarm(int) {
   if (phase == Phase::Agreed || phase == Phase::Alone) return;
   if (waits_for_disk > 0) {
@@ -103,12 +114,7 @@ void on_alarm(int) {
     ::alarm(patience_whole_s);
     return;
   }
-  if (const int event_fd = meeting_fd.exchange(-1); event_fd >= 0) {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(event_fd, &one, sizeof one);
-    ::alarm(patience_whole_s);  // Of who does not come to stand_alone() by that.
-    return;
-  }
+  if (interrupt(meeting_fd) || interrupt(steps_fd)) return;
   say("train: told to stop, but not all workers have come to a common step: ending without saving "
       "it\n");
   end_by(ending_signal);
@@ -126,7 +132,7 @@ Handler handler_of(int signal) {
 StopSignals::StopSignals() {
   phase = Phase::Free;
   telling = usr1_seen = waits_for_writer = false;
-  meeting_fd = -1;
+  meeting_fd = steps_fd = -1;
   ending_signal = 0;
   ending_since_ms = 0;
   on_terminal = ::isatty(STDERR_FILENO) == 1;
@@ -160,7 +166,7 @@ void StopSignals::hold(bool tell) {
 
 void StopSignals::let_go() {
   const Phase before = phase.exchange(Phase::Free);
-  meeting_fd = -1;
+  meeting_fd = steps_fd = -1;
   waits_for_writer = false;  // It may be among those that are gone.
   if (before == Phase::Free || before == Phase::Agreed) return;
   // One that came a moment earlier ends it, too: its peers are gone, and with them the common step.
@@ -170,7 +176,7 @@ void StopSignals::let_go() {
 void StopSignals::stand_alone() {
   phase = Phase::Alone;
   telling = waits_for_writer = false;
-  meeting_fd = -1;
+  meeting_fd = steps_fd = -1;
   ::alarm(0);
 }
 
@@ -178,6 +184,8 @@ void StopSignals::interrupt_meeting(int event_fd) {
   meeting_fd = event_fd;
   if (ending_signal != 0) begin_patience();
 }
+
+void StopSignals::interrupt_steps(int event_fd) { steps_fd = event_fd; }
 
 void StopSignals::set_patience(double seconds) {
   constexpr double seconds_max = 3600;

@@ -18,8 +18,9 @@
 //   Alone   by itself           Voting   -          -               Free; a wish ends the process
 //
 // A wish must not hang: if the ranks have not agreed within the patience, because one of them will
-// never come, the process ends as if it had no handler. A signal that the process ignores (nohup)
-// stays ignored. One object at a time; the handlers only set flags. SIGALRM is this object's.
+// never come, the process ends as if it had no handler; or stands alone (interrupt_steps()). A
+// signal that the process ignores (nohup) stays ignored. One object at a time; the handlers only
+// set flags. SIGALRM is this object's.
 #pragma once
 
 #include "trainer/stopping/stop_agreement.h"
@@ -46,6 +47,10 @@ class StopSignals {
   // 2 s the eventfd becomes readable, which ends the meeting, and then the patience begins. -1: no
   // more, and it begins now.
   void interrupt_meeting(int event_fd);
+  // While steps are done: where the patience ends without a common one, because some rank hangs,
+  // the eventfd becomes readable in place of this process's end. What it waits in has to end then,
+  // so that it comes to stand_alone() within another patience. -1: no more.
+  void interrupt_steps(int event_fd);
   void set_patience(double seconds);  // Of a signal that comes from now on.
 
   StopReason wish() const;  // The most urgent so far.

@@ -247,6 +247,26 @@ TEST_CASE("16.3: a wish that no peer comes to hear interrupts their meeting firs
   }
 }
 
+TEST_CASE("16.3: where some rank hangs the others are interrupted before they would end",
+          "[trainer][stop]") {
+  for (const bool leaves : {true, false}) {
+    const int end = end_of_child([&] {
+      const int interrupted = ::eventfd(0, EFD_NONBLOCK);
+      StopSignals signals;
+      signals.hold(/*tell=*/false);
+      signals.interrupt_steps(interrupted);
+      ::raise(SIGTERM);
+      eventfd_t count = 0;
+      if (::eventfd_read(interrupted, &count) == 0) ::_exit(1);
+      ::raise(SIGALRM);
+      if (::eventfd_read(interrupted, &count) != 0) ::_exit(2);
+      if (leaves) signals.stand_alone();
+      if (::alarm(0) != 0) ::raise(SIGALRM);
+    });
+    CHECK(end == (leaves ? survived : 128 + SIGTERM));
+  }
+}
+
 TEST_CASE("a process that stands alone from its start sees to its wish by itself",
           "[trainer][stop]") {
   const int end = end_of_child([] {
