@@ -225,4 +225,19 @@ std::function<void(NodeLines own)> JobView::lines(
   };
 }
 
+void JobView::paces(int world_size, milliseconds limit,
+                    std::function<void(std::vector<NodePaces> others)> done) const {
+  ways_.ask_nodes(
+      {.what = "paces"}, limit,
+      [world_size, done = std::move(done)](const std::vector<rendezvous::NodeTold>& nodes) {
+        std::vector<NodePaces> others;
+        for (const rendezvous::NodeTold& node : nodes) {
+          if (node.is_own || !node.text) continue;
+          auto told = parse_paces(*node.text, node.group_rank, node.host, world_size);
+          if (told) others.push_back(std::move(*told));
+        }
+        done(std::move(others));
+      });
+}
+
 }  // namespace ddprun::launcher

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/stall/node_paces.h"
 #include "launcher/watch/job_snapshot.h"
 #include "launcher/watch/node_lines.h"
 #include "rendezvous/control/control_message.h"
@@ -44,6 +45,12 @@ class JobView {
   // once: `done` gets all as soon as both are there.
   std::function<void(NodeLines own)> lines(const rendezvous::Query& query,
                                            std::function<void(const std::vector<NodeLines>&)> done);
+
+  // This node coordinates a job that has others, and can ask them for ...
+  bool leads() const { return !alone_ && ways_.leads(); }
+  // ... what their ranks need of a step: nothing of who is too old to tell, or does not in time.
+  void paces(int world_size, std::chrono::milliseconds limit,
+             std::function<void(std::vector<NodePaces> others)> done) const;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -25,6 +25,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds look_pause{1'000};
 constexpr milliseconds look_pause_least{50};
 constexpr int looks_in_limit = 8;  // Of a limit of seconds the end must not be a second late.
+constexpr milliseconds all_nodes_pause{10'000};
+constexpr int all_nodes_looks = 3;            // In the time for which a rank has to be slow.
 constexpr milliseconds py_spy_limit{30'000};  // What it has not told by then the kernel does.
 constexpr milliseconds ras_limit{8'000};      // Its own time-outs are of 5 s.
 constexpr milliseconds gather_limit{60'000};
@@ -42,6 +44,13 @@ StallLimits stall_limits_of(const LaunchOptions& options) {
   return limits;
 }
 
+// Whoever sets a limit for those that stand wants to hear as soon of those that are slow.
+StragglerLimits straggler_limits_of(const LaunchOptions& options) {
+  StragglerLimits limits;
+  limits.lasting = std::min(limits.lasting, options.stall_timeout.value_or(limits.lasting));
+  return limits;
+}
+
 std::string joined_lines(const std::vector<std::string>& lines, std::size_t most) {
   std::string text;
   for (std::size_t i = 0; i < lines.size() && i < most; ++i) {
@@ -50,8 +59,6 @@ std::string joined_lines(const std::vector<std::string>& lines, std::size_t most
   if (lines.size() > most) text += fmt::format("\n    [... {} lines more]", lines.size() - most);
   return text;
 }
-
-std::string ms_text(double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds); }
 
 }  // namespace
 
@@ -90,6 +97,8 @@ StallWatch::StallWatch(asio::io_context& io, const LaunchOptions& options, Local
       state_(std::move(state)),
       limits_(stall_limits_of(options)),
       detector_(limits_),
+      straggler_limits_(straggler_limits_of(options)),
+      stragglers_(straggler_limits_),
       timer_(io),
       stacks_call_(io, "whoever tells stacks") {}
 
@@ -156,23 +165,28 @@ RankLook StallWatch::look_at(int local_rank) const {
 }
 
 void StallWatch::look_for_stragglers() {
-  std::vector<RankPace> paces;
-  for (int i = 0; i < attempt_.workers(); ++i) {
-    const auto progress = attempt_.progress(i);
-    if (!attempt_.is_at_work(i) || !progress || progress->step_s <= 0) continue;
-    // One that stands, or does something else for a while, has no pace now.
-    if (progress->age_s.value_or(0) > 1 + 3 * progress->step_s) return;
-    paces.push_back({attempt_.round().rank_base + i, own_time_s(*progress), progress->step_s});
-  }
-  const auto news = stragglers_.look(paces, steady_clock::now());
+  const NodePaces own = watched_.paces();
+  if (own.ranks.empty() || own.stands) return;
+  if (attempt_.round().group_world_size > 1) return look_at_all_nodes();
+  compare(own.ranks);
+}
+
+void StallWatch::look_at_all_nodes() {
+  const auto now = steady_clock::now();
+  if (now < all_nodes_at_ || !watched_.leads()) return;
+  const milliseconds pause = std::min(all_nodes_pause, straggler_limits_.lasting / all_nodes_looks);
+  all_nodes_at_ = now + pause;
+  watched_.ask_paces(pause, [this, attempt = attempts_](const std::vector<NodePaces>& nodes) {
+    if (attempt == attempts_ && state_() == AgentState::Running) compare(paces_of(nodes));
+  });
+}
+
+void StallWatch::compare(const std::vector<RankPace>& ranks) {
+  const auto news = stragglers_.look(ranks, steady_clock::now());
   if (!news) return;
-  const std::string times = fmt::format("{} of each step before it waits for others, who need {}",
-                                        ms_text(news->own_s), ms_text(news->others_s));
-  if (news->over) {
-    spdlog::info("rank {} keeps up again: it needs {}", news->rank, times);
-  } else {
-    spdlog::warn("rank {} is slow, by {:.1f} times: it needs {}", news->rank, news->times, times);
-  }
+  const std::string why = describe(*news);
+  events_.straggler({news->ranks, news->host, news->over, news->own_s, news->others_s, why});
+  spdlog::log(news->over ? spdlog::level::info : spdlog::level::warn, "{}", why);
 }
 
 void StallWatch::gather(const StallStep& stall) {

@@ -1,6 +1,9 @@
 // The agent's part in noticing workers that stand still or are slow: it looks at them once a second
 // while an attempt runs, has stacks taken when StallDetector (stall/stall_detector.h) says so,
 // tells people and programs, and counts as lost who is behind, if that is asked for.
+//
+// Who is slow shows beside others alone, and they may be on other nodes: of several the one that
+// coordinates the job asks all, each 10 s, and nobody else tells.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -40,6 +43,8 @@ class StallWatch {
   void look_later();
   void look();
   void look_for_stragglers();
+  void look_at_all_nodes();
+  void compare(const std::vector<RankPace>& ranks);
   std::vector<RankLook> looks() const;
   RankLook look_at(int local_rank) const;
   void gather(const StallStep& stall);
@@ -56,7 +61,9 @@ class StallWatch {
   std::function<AgentState()> state_;
   StallLimits limits_;
   StallDetector detector_;
+  StragglerLimits straggler_limits_;
   StragglerWatch stragglers_;
+  std::chrono::steady_clock::time_point all_nodes_at_;  // When they are looked at again.
   asio::steady_timer timer_;
   BackgroundCall stacks_call_;
   std::map<int, std::string> stacks_;  // By rank, of the last stall.

@@ -231,6 +231,7 @@ void WatchedJob::answer_for_node(const rendezvous::Query& query,
     return gpus_.refresh(
         [this, reply = std::move(reply)] { reply(node_to_json(own_snapshot(), node_bytes_max)); });
   }
+  if (query.what == "paces") return reply(paces_to_json(paces()));
   if (query.what != "stacks" && query.what != "logs") {
     return reply(lines_to_json({}, node_lines_bytes_max));
   }
@@ -294,6 +295,24 @@ void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& 
     const nlohmann::json answer = {{"stacks", std::move(by_rank)}};
     done(rendezvous::json_line(answer));
   });
+}
+
+NodePaces WatchedJob::paces() const {
+  NodePaces paces{.node = round_.group_rank, .host = own_.host};
+  for (int i = 0; i < attempt_.workers(); ++i) {
+    const auto progress = attempt_.progress(i);
+    if (progress && attempt_.is_at_work(i)) paces.add(round_.rank_base + i, *progress);
+  }
+  return paces;
+}
+
+void WatchedJob::ask_paces(std::chrono::milliseconds limit,
+                           std::function<void(const std::vector<NodePaces>&)> done) const {
+  view_.paces(round_.world_size, limit,
+              [this, done = std::move(done)](std::vector<NodePaces> nodes) {
+                nodes.push_back(paces());
+                done(nodes);
+              });
 }
 
 JobSnapshot WatchedJob::snapshot() const {

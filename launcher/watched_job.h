@@ -15,6 +15,7 @@
 #include "launcher/local_attempt.h"
 #include "launcher/membership/background_call.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/stall/node_paces.h"
 #include "launcher/watch/job_snapshot.h"
 #include "launcher/watch/status_socket.h"
 #include "rendezvous/control/control_message.h"
@@ -50,6 +51,13 @@ class WatchedJob {
   // Of the workers that can tell, what they answer within a second, by rank. `rank` < 0: of all.
   using Stacks = std::map<int, std::string>;
   void ask_stacks(int rank, std::function<void(const Stacks&)> done) const;
+
+  // What this node's ranks need of a step, as far as they train and say it.
+  NodePaces paces() const;
+  // Whether this node can ask all others for theirs. `done` gets this node's, too.
+  bool leads() const { return view_.leads(); }
+  void ask_paces(std::chrono::milliseconds limit,
+                 std::function<void(const std::vector<NodePaces>&)> done) const;
 
  private:
   void serve(std::unique_ptr<RunSocket> socket);

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
+#include "launcher/report/failure_report.h"
 #include "plot/half_line.h"
 #include "rendezvous/json_text.h"
 #include "rendezvous/unique_fd.h"
@@ -139,6 +141,15 @@ void EventLog::worker_parked(int rank, int local_rank, int worker_pid, std::int6
 void EventLog::stalled(const std::vector<int>& behind, const std::string& why,
                        bool counts_as_lost) {
   write("stalled", {{"behind", behind}, {"why", why}, {"counts_as_lost", counts_as_lost}});
+}
+
+void EventLog::straggler(const SlowRanks& slow) {
+  write("straggler", {{"ranks", slow.ranks},
+                      {"of_host", slow.host},
+                      {"over", slow.over},
+                      {"own_us", std::llround(1e6 * slow.own_s)},
+                      {"others_us", std::llround(1e6 * slow.others_s)},
+                      {"why", slow.why}});
 }
 
 void EventLog::worker_ended(const WorkerEnd& end) {

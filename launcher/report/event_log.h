@@ -22,6 +22,16 @@
 
 namespace ddprun::launcher {
 
+// Ranks that have become slow, or with `over` keep up again.
+struct SlowRanks {
+  std::vector<int> ranks;
+  std::string host;
+  bool over = false;
+  double own_s = 0;  // Of the slowest: of each step, before it waits for others ...
+  double others_s = 0;
+  std::string why;
+};
+
 class EventLog {
  public:
   // Appends to `path`; "" = all calls do nothing. Throws std::system_error, naming the path.
@@ -36,6 +46,7 @@ class EventLog {
   void worker_started(int rank, int local_rank, int worker_pid, bool was_spare, bool was_kept);
   void worker_parked(int rank, int local_rank, int worker_pid, std::int64_t parked_ms);
   void stalled(const std::vector<int>& behind, const std::string& why, bool counts_as_lost);
+  void straggler(const SlowRanks& slow);
   void worker_ended(const WorkerEnd& end);
   void spare_started(int place, int pid);
   void spare_ready(int place, int pid, std::int64_t warmed_ms);

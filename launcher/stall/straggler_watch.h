@@ -1,5 +1,6 @@
-// Whether one rank of this node is slow for long, told once: its share of each step, until it waits
-// for others, is compared with theirs. The steps themselves are equally long on all ranks.
+// Whether a rank, or a node with all its ranks, is slow for long, told once: its share of each
+// step, until it waits for others, is compared with theirs. The steps themselves are equally long
+// on all ranks.
 //
 //   fine --- slow by 1.5 for 30 s ---> told --- within 1.2 for 30 s ---> fine
 //
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -25,15 +27,25 @@ struct RankPace {
   int rank = 0;
   double own_s = 0;   // Of a step, until it waits.
   double step_s = 0;  // All of it.
+  int node = 0;
+  std::string host;
 };
 
 struct StragglerNews {
+  std::vector<int> ranks;  // One, or with `whole_node` all of that node.
+  bool whole_node = false;
+  int node = 0;
+  std::string host;
+  bool over = false;  // They keep up with the others again.
+  // Of the slowest of them:
   int rank = 0;
-  bool over = false;  // It keeps up with the others again.
   double times = 1;
   double own_s = 0;
-  double others_s = 0;
+  double others_s = 0;  // In the middle.
 };
+
+// One line: who, where, and by how much.
+std::string describe(const StragglerNews& news);
 
 class StragglerWatch {
  public:
@@ -42,7 +54,8 @@ class StragglerWatch {
   explicit StragglerWatch(StragglerLimits limits = {}) : limits_(limits) {}
 
   void attempt_started() { seen_.clear(); }
-  // Of ranks that train now. At most one is told of at a look; the slowest first.
+  // Of ranks that train now, of one node or of all. At most one is told of at a look, or one node;
+  // the slowest first.
   std::optional<StragglerNews> look(const std::vector<RankPace>& ranks, TimePoint now);
 
  private:
@@ -50,6 +63,10 @@ class StragglerWatch {
     bool told = false;
     std::optional<TimePoint> other_since;  // It has not been as was told, since then.
   };
+
+  // Whether it has been other than was told for so long that it should be told.
+  bool is_news(const RankPace& rank, double others_s, TimePoint now);
+  std::vector<int> together_with(const RankPace& slowest, const std::vector<RankPace>& ranks);
 
   StragglerLimits limits_;
   std::map<int, Seen> seen_;  // By rank.

@@ -236,6 +236,18 @@ TEST_CASE("every event is what its documentation says") {
   CHECK(stalls[0]["counts_as_lost"] == false);
   CHECK(stalls[1]["counts_as_lost"] == true);
 
+  const std::string paced = folder / "paced.jsonl";
+  Process with_straggler(
+      launch({"--standalone", "--nproc-per-node", "2", "--stall-timeout", "1", "--event-log", paced,
+              "--forward-signals", "USR1,USR2", DDPRUN_PACED_WORKER, "1"}));
+  REQUIRE(with_straggler.wait_for_output("rank 0 trains", 20s));
+  REQUIRE(with_straggler.wait_for_output("rank 1 trains", 20s));
+  with_straggler.send_signal(SIGUSR1);
+  REQUIRE(with_straggler.wait_for_output(" is slow, by ", 60s));
+  with_straggler.send_signal(SIGUSR2);
+  CHECK(with_straggler.wait(20s).status == 0);
+  check_against_document(read_log(paced), seen);
+
   // The job is over, and nobody reads what it wrote.
   const std::string dropped = folder / "dropped.jsonl";
   const std::string pipe = folder / "pipe";

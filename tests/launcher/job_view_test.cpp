@@ -16,6 +16,7 @@ namespace {
 // A node with its questions to others, and what it has shown.
 struct Node {
   bool leads = true;
+  std::string asked;
   std::function<void(const std::vector<rendezvous::NodeTold>&)> nodes;
   std::function<void(const rendezvous::QueryAnswer&)> coordinator;
   std::optional<std::vector<std::string>> shown;
@@ -24,8 +25,11 @@ struct Node {
     return {alone,
             {.host = "node1", .launcher_id = "5a17", .launcher_pid = 77},
             {.leads = [this] { return leads; },
-             .ask_nodes = [this](const rendezvous::Query&, std::chrono::milliseconds,
-                                 auto done) { nodes = std::move(done); },
+             .ask_nodes =
+                 [this](const rendezvous::Query& query, std::chrono::milliseconds, auto done) {
+                   asked = query.what;
+                   nodes = std::move(done);
+                 },
              .ask_coordinator = [this](const rendezvous::Query&, std::chrono::milliseconds,
                                        auto done) { coordinator = std::move(done); }}};
   }
@@ -122,4 +126,26 @@ TEST_CASE("17.2: where no coordinator answers, this node's own lines are shown, 
   JobView view_of_alone = alone.view(/*alone=*/true);
   alone.ask(view_of_alone)(own);
   CHECK(alone.shown == std::vector<std::string>{"node 1 on node1", "of node 1"});
+}
+
+TEST_CASE("16.3: paces are asked of the others by the node that leads, and of no lone one",
+          "[watch]") {
+  Node node;
+  JobView view = node.view();
+  CHECK(view.leads());
+  CHECK_FALSE(node.view(/*alone=*/true).leads());
+  std::optional<std::vector<NodePaces>> others;
+  view.paces(8, std::chrono::seconds(5),
+             [&](std::vector<NodePaces> paces) { others = std::move(paces); });
+  CHECK(node.asked == "paces");
+  auto nodes = told();  // Node 0 is too old, node 1 asks, node 2 tells nothing in time.
+  nodes.push_back({.host = "node3", .group_rank = 3, .tells = true});
+  nodes[3].text = R"({"stands": false, "ranks": [{"rank": 5, "own_us": 9000, "step_us": 20000}]})";
+  node.nodes(nodes);
+  REQUIRE(others);
+  REQUIRE(others->size() == 1);
+  CHECK(others->at(0).node == 3);
+  CHECK(others->at(0).host == "node3");
+  REQUIRE(others->at(0).ranks.size() == 1);
+  CHECK(others->at(0).ranks[0].rank == 5);
 }

@@ -1,0 +1,107 @@
+// Slow ranks of a job of several nodes: named once, where the job is coordinated.
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::testing;
+using nlohmann::json;
+
+namespace {
+
+std::vector<json> told_of_stragglers(const std::string& event_log) {
+  std::vector<json> told;
+  std::ifstream file(event_log);
+  for (std::string line; std::getline(file, line);) {
+    const json event = json::parse(line);
+    if (event["event"] == "straggler") told.push_back(event);
+  }
+  return told;
+}
+
+int times_in(const std::string& output, const std::string& text) {
+  int times = 0;
+  for (auto at = output.find(text); at != output.npos; at = output.find(text, at + 1)) ++times;
+  return times;
+}
+
+// Two nodes, whose workers say how long their steps are.
+struct PacedNodes {
+  // `slow`: the ranks of node 1 that SIGUSR1 makes slow.
+  PacedNodes(const std::string& workers, const std::vector<std::string>& slow)
+      : host(command(0, workers, slow)), other(command(1, workers, slow)) {}
+
+  std::vector<std::string> command(int node, const std::string& workers,
+                                   const std::vector<std::string>& slow) const {
+    return launch_node(node, port,
+                       {"--nproc-per-node", workers, "--event-log", log(node), "--stall-timeout",
+                        patience_seconds(1), "--forward-signals", "USR1,USR2"},
+                       std::vector<std::string>{DDPRUN_PACED_WORKER} + slow);
+  }
+  std::string log(int node) const { return folder / ("events" + std::to_string(node)); }
+
+  TemporaryFolder folder;
+  std::uint16_t port = free_port();
+  Process host, other;
+};
+
+}  // namespace
+
+TEST_CASE("16.3: of nodes with one worker each the coordinator's names the slow one, once") {
+  PacedNodes job("1", {"1"});
+  REQUIRE(job.host.wait_for_output("rank 0 trains", 60s));
+  REQUIRE(job.other.wait_for_output("rank 1 trains", 60s));
+  job.other.send_signal(SIGUSR1);
+  REQUIRE(job.host.wait_for_output(" is slow, by ", 120s));
+  job.other.send_signal(SIGUSR1);
+  REQUIRE(job.host.wait_for_output(" keeps up again: ", 120s));
+  for (Process* node : {&job.host, &job.other}) node->send_signal(SIGUSR2);
+  const auto host = job.host.wait(60s), other = job.other.wait(60s);
+
+  INFO(host.output << other.output);
+  CHECK(host.status == 0);
+  CHECK(other.status == 0);
+  CHECK(times_in(host.output, "rank 1 on ") == 2);
+  CHECK(times_in(host.output, " is slow, by ") == 1);
+  CHECK(times_in(host.output, "of each step before it waits for others, who need 50.0 ms") == 2);
+  CHECK_FALSE(contains(other.output, " is slow"));
+  CHECK_FALSE(contains(other.output, " keeps up"));
+  const auto told = told_of_stragglers(job.log(0));
+  REQUIRE(told.size() == 2);
+  CHECK(told[0]["ranks"] == std::vector{1});
+  CHECK(told[0]["of_host"] == told[0]["host"]);
+  CHECK(told[0]["over"] == false);
+  CHECK(told[0]["own_us"] > told[0]["others_us"]);
+  CHECK(told[1]["ranks"] == std::vector{1});
+  CHECK(told[1]["over"] == true);
+  CHECK(told_of_stragglers(job.log(1)).empty());
+}
+
+TEST_CASE("16.3: a node whose workers are all slow is named once, and not each of them") {
+  PacedNodes job("2", {"2", "3"});
+  for (const char* rank : {"rank 0 trains", "rank 1 trains"}) {
+    REQUIRE(job.host.wait_for_output(rank, 60s));
+  }
+  for (const char* rank : {"rank 2 trains", "rank 3 trains"}) {
+    REQUIRE(job.other.wait_for_output(rank, 60s));
+  }
+  job.other.send_signal(SIGUSR1);
+  REQUIRE(job.host.wait_for_output("all 2 ranks of node 1 on ", 120s));
+  for (Process* node : {&job.host, &job.other}) node->send_signal(SIGUSR2);
+  const auto host = job.host.wait(60s), other = job.other.wait(60s);
+
+  INFO(host.output << other.output);
+  CHECK(host.status == 0);
+  CHECK(other.status == 0);
+  CHECK(times_in(host.output, " slow, ") == 1);
+  const auto told = told_of_stragglers(job.log(0));
+  REQUIRE(told.size() == 1);
+  CHECK(told[0]["ranks"] == std::vector{2, 3});
+}
