@@ -54,6 +54,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                            LocalAttemptCallbacks callbacks)
     : cause_timer_(io),
       lost_timer_(io),
+      left_timer_(io),
       pages_(options.nproc_per_node),
       events_(events),
       options_(options),
@@ -70,7 +71,8 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                [this](int rank, int local_rank, int pid, std::int64_t parked_ms) {
                  parked_.insert(pid);
                  events_.worker_parked(rank, local_rank, pid, parked_ms);
-               }},
+               },
+           .on_left = [this](int local_rank) { await_reason(local_rank); }},
           {.shared_signals = options.signals_to_handle,
            .leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
@@ -89,7 +91,8 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   parked_.clear();
   lost_.clear();
   lost_timer_.cancel();
-  failed_ = false;
+  left_timer_.cancel();
+  failed_ = somebody_left_ = false;
   cause_by_.reset();
   stopped_at_.reset();
   told_growth_ = stands_by_ = false;
@@ -289,6 +292,7 @@ void LocalAttempt::stop(int signal, milliseconds grace, Keep keep, const std::st
   if (!stopped_at_) stopped_at_ = wall_now();
   cause_timer_.cancel();
   lost_timer_.cancel();
+  left_timer_.cancel();
   group_.stop(signal, grace, keep, why);
 }
 
@@ -299,9 +303,25 @@ bool LocalAttempt::is_at_work(int local_rank) const {
                       [&](const WorkerEnd& end) { return end.pid == pids_[index]; });
 }
 
+// A worker that loses a peer may leave at once, before it has heard that the attempt is over. If
+// nothing of it was lost but a connection, nobody else would ever end it.
+void LocalAttempt::await_reason(int local_rank) {
+  if (failed_ || stopped_at_ || std::exchange(somebody_left_, true)) return;
+  const milliseconds limit = peer_word_limit(options_);
+  left_timer_.expires_after(limit);
+  left_timer_.async_wait([this, local_rank, limit](const asio::error_code& error) {
+    if (error) return;
+    const std::string why = fmt::format(
+        "left the attempt, of which nothing else was lost within {}, and counts as lost",
+        rendezvous::time_text(limit));
+    spdlog::warn("rank {} {}: it gets SIGKILL", round_.rank_base + local_rank, why);
+    count_as_lost(local_rank, {}, "it " + why);
+  });
+}
+
 void LocalAttempt::count_as_lost(int local_rank, milliseconds stood, const std::string& why) {
   if (failed_ || stopped_at_ || !is_at_work(local_rank)) return;
-  lost_[local_rank] = {.stood_ms = std::max<std::int64_t>(stood.count(), 1), .why = why};
+  lost_[local_rank] = {.stood_ms = stood.count(), .why = why};
   group_.kill_worker(local_rank);
   // A process may hang in a driver, where SIGKILL does not reach it: the others need not wait for
   // that, and stop() says of it what is known.

@@ -70,7 +70,8 @@ class LocalAttempt {
   // To be called once it is known as started: a replacement may have become ready while it began.
   void look_whether_it_can_grow();
   void forward_signal(int signal) { group_.forward_signal(signal); }
-  // Of this worker, which lives and stands still: it is killed, and `why` is what it failed of.
+  // Of this worker, which lives, and has stood still for so long (0: it has not): it is killed, and
+  // `why` is what it failed of.
   // Should the kernel not let it end, it counts as failed all the same.
   void count_as_lost(int local_rank, std::chrono::milliseconds stood, const std::string& why);
   // The job is over.
@@ -117,6 +118,7 @@ class LocalAttempt {
     std::string why;
   };
   void choose_ras_address();
+  void await_reason(int local_rank);
   void fail_of(const WorkerEnd& worker);
   int restart_memory();  // -1: none is asked for. Throws std::system_error.
   void tell_who_went_on() const;
@@ -143,6 +145,8 @@ class LocalAttempt {
 
   asio::steady_timer cause_timer_;
   asio::steady_timer lost_timer_;
+  asio::steady_timer left_timer_;
+  bool somebody_left_ = false;      // In this attempt: the timer is the first one's.
   std::map<int, LostWorker> lost_;  // By local rank.
   std::string ras_address_;
   bool sets_ras_address_ = false;  // For the workers: it is not the user's own.

@@ -95,6 +95,12 @@ void open_profiler(TrainingJob& job) {
   }
 }
 
+UnusablePlaceError unusable_folder(const TrainingJob& job, const UnusableFolderError& error) {
+  return UnusablePlaceError(error.what() + std::string(job.options.evaluate
+                                                           ? "; name the folder of a training"
+                                                           : name_another));
+}
+
 // Fails before the peers are met, as all does that can fail on this rank alone.
 void open_named_files(TrainingJob& job) {
   const TrainOptions& options = job.options;
@@ -108,9 +114,7 @@ void open_named_files(TrainingJob& job) {
                          : job.env.restart_count > 0 ? Access::SaveLater
                                                      : Access::Save);
     } catch (const UnusableFolderError& error) {
-      throw UnusablePlaceError(error.what() + std::string(options.evaluate
-                                                              ? "; name the folder of a training"
-                                                              : name_another));
+      throw unusable_folder(job, error);
     } catch (const CheckpointError& error) {
       // Another training holds it. A later attempt would take what that leaves for its own.
       if (options.resume == "auto" || job.env.restart_count > 0) throw;
@@ -122,6 +126,16 @@ void open_named_files(TrainingJob& job) {
     job.reporter = make_reporter(job);
   } catch (const std::runtime_error& error) {
     throw UnusablePlaceError(std::string(error.what()) + name_another);
+  }
+}
+
+// Of a restarted job whose workers have nothing in memory.
+void take_folder(TrainingJob& job) {
+  if (!job.folder) return;
+  try {
+    job.folder->take(last_attempts_limit);
+  } catch (const UnusableFolderError& error) {
+    throw unusable_folder(job, error);
   }
 }
 
@@ -536,7 +550,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   worker::StateLead lead = find_state(job);
   const bool in_place = lead.any;
   if (!in_place) {
-    if (job.folder) job.folder->take(last_attempts_limit);
+    take_folder(job);
     lead = find_snapshot(job);
   }
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.

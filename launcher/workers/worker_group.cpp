@@ -226,6 +226,9 @@ void WorkerGroup::Impl::watch_channel(const std::shared_ptr<WorkerProcess>& work
                                 self->hear(*worker);
                                 if (worker->channel) self->watch_channel(worker);
                                 if (!self->is_active() || !worker->parking.parked()) return;
+                                if (!self->state.keeping() && self->callbacks.on_left) {
+                                  self->callbacks.on_left(worker->spec.local_rank);
+                                }
                                 self->tell_parked();
                                 self->settle();
                               });

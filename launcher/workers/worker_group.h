@@ -30,6 +30,8 @@ struct WorkerGroupCallbacks {
   std::function<void()> on_all_reaped;            // After the last on_exit, output flushed.
   // One is kept: it has left the attempt, so long after stop().
   std::function<void(int rank, int local_rank, int pid, std::int64_t parked_ms)> on_parked = {};
+  // One has left an attempt that nobody has stopped yet.
+  std::function<void(int local_rank)> on_left = {};
 };
 
 // Makes the calling process a child subreaper: whatever a worker starts, however it detaches, ends

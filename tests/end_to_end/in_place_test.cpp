@@ -108,6 +108,20 @@ struct WaitingJob {
 
 }  // namespace
 
+TEST_CASE("16.3: a worker that leaves an attempt of which nothing is lost ends it after a while",
+          "[in_place]") {
+  Node node(one_node(2, 1), parking_worker + std::vector<std::string>{"leaves", "1"});
+  const auto first = node.wait_for_ranks(0, {0, 1}, 2);
+  REQUIRE(node.process.wait_for_output(Node::start(1, 0, 2), 60s));
+  const auto second = node.wait_for_ranks(1, {0, 1}, 2);
+  CHECK(second.at(0) == first.at(0));
+  CHECK(second.at(1) != first.at(1));
+  CHECK(contains(node.process.output(),
+                 "rank 1 left the attempt, of which nothing else was lost within 5 s"));
+  node.process.send_signal(SIGUSR1);
+  CHECK(node.process.wait(60s).status == 0);
+}
+
 TEST_CASE("16.3: survivors keep their processes when a worker is killed, and when another one is",
           "[in_place]") {
   TemporaryFolder logs;

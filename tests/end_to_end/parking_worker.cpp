@@ -1,6 +1,7 @@
 // A worker that survives its attempt: says what it is in each, parks when it is told that one is
 // over, and ends with 0 at SIGUSR1. Written against rendezvous/spare_channel.h alone, as a program
-// without our library would be. `parking_worker never N`: local rank N never parks.
+// without our library would be. `parking_worker never N`: local rank N never parks. `leaves N`: in
+// the first attempt it parks unasked.
 #include <poll.h>
 #include <sys/sem.h>
 #include <sys/signalfd.h>
@@ -62,7 +63,8 @@ int main(int argc, char** argv) {
   ::sigprocmask(SIG_BLOCK, &end, nullptr);
   const int ends = ::signalfd(-1, &end, 0);
   ddprun::worker::wait_for_rank();
-  const bool never = argc > 2 && variable("LOCAL_RANK") == argv[2];
+  const std::string wish = argc > 2 && variable("LOCAL_RANK") == argv[2] ? argv[1] : "";
+  const bool never = wish == "never";
   tell_rank();
   if (variable(rdzv::rank_variable) != std::to_string(rdzv::spare_fd)) {
     std::cout << "no channel" << std::endl;
@@ -71,6 +73,9 @@ int main(int argc, char** argv) {
   }
   say(rdzv::can_park);
   std::cout << "rank " + variable("RANK") + " can park\n" << std::flush;
+  if (wish == "leaves" && variable("TORCHELASTIC_RESTART_COUNT") == "0") {
+    say(rdzv::gives_rank_back);
+  }
   std::string received;
   for (;;) {
     pollfd waits[] = {{ends, POLLIN, 0}, {rdzv::spare_fd, POLLIN, 0}};

@@ -308,6 +308,27 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
   }
 }
 
+TEST_CASE("16.3: a folder of checkpoints that is away during a recovery costs no step",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  Process process(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+                      training(folder, "job", "1000000"),
+                  one_thread);
+  wait_until_it_trains(process, folder / "job.jsonl", 0);
+  std::filesystem::rename(folder / "job", folder / "away");
+  std::filesystem::create_symlink("/dev/null", folder / "job");
+  ::kill(pids_of(process.output(), 0).at(1), SIGKILL);
+  require_output(process, "attempt 1 goes on in place");
+  require_output(process, "; trying again, with step ");
+  std::filesystem::create_directory_symlink(folder / "away", folder / "back");
+  std::filesystem::rename(folder / "back", folder / "job");  // At once: nobody can make it anew.
+  process.send_signal(SIGTERM);
+  const auto stopped = process.wait(limit);
+  INFO(stopped.output);
+  CHECK(stopped.status == 75);
+  require_saved_by_sigterm(stopped.output, folder / "job");
+}
+
 TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[recovery][launcher]") {
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",

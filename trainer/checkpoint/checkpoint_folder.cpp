@@ -87,8 +87,22 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access acc
     read_manifest();
     return;
   }
-  make_folder();
-  if (!try_to_take(lock_wait, {}) && access_ != Access::SaveLater) throw_taken();
+  if (access_ == Access::SaveLater) {
+    take_if_possible();
+  } else {
+    take(lock_wait);
+  }
+}
+
+// Who has the state in memory trains on where the folder is full or away, as it would have done in
+// the attempt before.
+void CheckpointFolder::take_if_possible() {
+  try {
+    make_folder();
+    try_to_take({}, {});
+  } catch (const CheckpointError&) {  // take() tells it, if it still is so.
+  } catch (const fs::filesystem_error&) {
+  }
 }
 
 void CheckpointFolder::make_folder() const {
@@ -110,6 +124,7 @@ void CheckpointFolder::throw_taken() const {
 void CheckpointFolder::take(std::chrono::milliseconds lock_wait,
                             const std::function<bool()>& give_up) {
   if (access_ == Access::ReadOnly || lock_) return;
+  make_folder();
   if (!try_to_take(lock_wait, give_up)) throw_taken();
 }
 
@@ -147,7 +162,7 @@ void CheckpointFolder::make_ready() {
 
 bool CheckpointFolder::has_best() const {
   std::error_code ignored;
-  return fs::exists(fs::symlink_status(folder_ / best_name, ignored));
+  return fs::symlink_status(folder_ / best_name, ignored).type() != fs::file_type::not_found;
 }
 
 Safetensors CheckpointFolder::read_best() const { return read_safetensors(folder_ / best_name); }

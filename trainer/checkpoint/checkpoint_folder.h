@@ -57,8 +57,8 @@ class CheckpointFolder {
   // and never fewer than two: whether the newest is of any use, only the next step's loss will
   // show. ReadOnly changes nothing in the folder, which may be another job's at work. Both read the
   // manifest. Throws CheckpointError, also when another process has the folder to save in for
-  // longer than `lock_wait`. SaveLater: as Save, but who finds it taken goes on without, and calls
-  // take() before it reads or saves.
+  // longer than `lock_wait`. SaveLater: as Save, but who finds it taken, or of no use now, goes on
+  // without, and calls take() before it reads or saves.
   explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
                             Access access = Access::Save, std::chrono::milliseconds lock_wait = {});
 
@@ -74,7 +74,7 @@ class CheckpointFolder {
   std::filesystem::path path_of(const CheckpointName& name) const;
   // Whether a checkpoint in it has this checksum.
   bool lists(const std::string& checksum) const;
-  bool has_best() const;
+  bool has_best() const;          // Also where that cannot be told now.
   Safetensors read_best() const;  // Throws as read().
   bool has_damaged() const;       // A checkpoint that was set aside, by this run or an earlier one.
 
@@ -99,6 +99,7 @@ class CheckpointFolder {
  private:
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
   void make_folder() const;
+  void take_if_possible();
   bool try_to_take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up);
   void make_ready();
   [[noreturn]] void throw_taken() const;

@@ -102,6 +102,20 @@ TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][c
   CHECK_NOTHROW(next.get());
 }
 
+TEST_CASE("16.3: a folder that is of no use now may be so later", "[trainer][checkpoint]") {
+  using Access = CheckpointFolder::Access;
+  const ScratchFolder scratch;
+  const auto place = scratch / "checkpoints";
+  std::ofstream(place) << "no folder";
+  CHECK_THROWS_AS(CheckpointFolder(place), UnusableFolderError);
+  CheckpointFolder later(place, 2, Access::SaveLater);
+  CHECK_THROWS_AS(later.take({}), UnusableFolderError);
+  std::filesystem::remove(place);
+  later.take({});
+  CHECK(later.list().empty());
+  CHECK_THROWS_AS(CheckpointFolder(place), CheckpointError);  // It is taken.
+}
+
 TEST_CASE("16.3: a folder that is still another's is made ready when it is taken",
           "[trainer][checkpoint]") {
   const ScratchFolder scratch;
