@@ -2,9 +2,9 @@
 
 _train_options() {
   switches=(
-    --help --version --verify-data --download --new-head --zero-init-residual --sync-bn --nesterov
-    --print-all-ranks --no-validation --evaluate --profile-ops --resume-anyway --overlap
-    --no-overlap --share-gpu --cudnn-benchmark --no-cudnn-benchmark --cudnn-deterministic
+    --help --version --verify-data --download --new-head --zero-init-residual --balance-shards
+    --sync-bn --nesterov --print-all-ranks --no-validation --evaluate --profile-ops --resume-anyway
+    --overlap --no-overlap --share-gpu --cudnn-benchmark --no-cudnn-benchmark --cudnn-deterministic
     --fused-optimizer --no-fused-optimizer --fused-norm --no-fused-norm --fused-pool --no-fused-pool
     --working-copies --no-working-copies --resident-data --no-resident-data --device-normalize
     --no-device-normalize --device-jpeg --no-device-jpeg --cuda-graph --no-cuda-graph --gpu-memory
