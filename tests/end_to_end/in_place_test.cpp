@@ -50,7 +50,7 @@ struct Node {
            std::to_string(world) + " is pid ";
   }
   // All of them run, and have said that they can park.
-  std::map<int, int> wait_for_ranks(int attempt, std::vector<int> ranks, int world) {
+  std::map<int, int> wait_for_ranks(int attempt, const std::vector<int>& ranks, int world) {
     std::map<int, int> pids;
     for (const int rank : ranks) {
       INFO(process.output());

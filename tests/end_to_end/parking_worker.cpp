@@ -84,7 +84,9 @@ int main(int argc, char** argv) {
     char bytes[4096];
     const ssize_t count = ::read(rdzv::spare_fd, bytes, sizeof bytes);
     // The job is over, or the launcher was killed: who ends us then is what tests want to know.
-    while (count <= 0) ::pause();
+    if (count <= 0) {
+      for (;;) ::pause();
+    }
     received.append(bytes, static_cast<std::size_t>(count));
     while (const auto message = rdzv::take_message(received)) {
       if (!rdzv::attempt_over(*message)) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/job/job.h"
@@ -89,7 +90,7 @@ class Scenario {
   }
   void progress(std::int64_t position) { job_.on_progress(position); }
   void fail(PeerId peer, FirstCause cause = {.rank = 1, .pid = 77, .signal = 9}) {
-    say(peer, WorkerFailed{job_.attempt(), cause, job_.round().term});
+    say(peer, WorkerFailed{job_.attempt(), std::move(cause), job_.round().term});
   }
   // Its workers end with 75, because their time is over or because others told them to stop.
   void ask_again(PeerId peer) {
