@@ -104,7 +104,10 @@ void check_exchange(const std::vector<Shard>& shards, const ShardShares& shares)
       check_total(total, shards);
     }
   });
-  for (const std::string& error : errors) CHECK(error == "");
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(error.empty());
+  }
 }
 
 }  // namespace
