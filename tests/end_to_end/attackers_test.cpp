@@ -22,11 +22,11 @@ const std::string program =
 
 std::vector<std::string> attack(const NetworkHosts& hosts, const std::vector<std::string>& words,
                                 const std::vector<std::string>& more = {}) {
-  return hosts.on(
-      stranger,
-      std::vector<std::string>{"python3", "-B", DDPRUN_SOURCE_DIR "/tests/end_to_end/attacker.py",
-                               words[0], NetworkHosts::address(0), port} +
-          std::vector<std::string>(words.begin() + 1, words.end()) + more);
+  return hosts.on(stranger, std::vector<std::string>{"python3", "-B",
+                                                     std::string(DDPRUN_SOURCE_DIR) +
+                                                         "/tests/end_to_end/attacker.py",
+                                                     words[0], NetworkHosts::address(0), port} +
+                                std::vector<std::string>(words.begin() + 1, words.end()) + more);
 }
 
 // A number of /proc/PID/status.
