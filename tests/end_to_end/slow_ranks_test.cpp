@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
@@ -45,6 +46,23 @@ struct PacedNodes {
                         patience_seconds(1), "--forward-signals", "USR1,USR2"},
                        std::vector<std::string>{DDPRUN_PACED_WORKER} + slow);
   }
+  // All of them train, and those of `slow` are slow from now on.
+  void make_slow(int world_size) {
+    for (int rank = 0; rank < world_size; ++rank) {
+      Process& node = rank < world_size / 2 ? host : other;
+      REQUIRE(node.wait_for_output("rank " + std::to_string(rank) + " trains", 60s));
+    }
+    other.send_signal(SIGUSR1);
+  }
+  // Lets them end, and returns what the host and the other one said.
+  std::pair<std::string, std::string> end() {
+    for (Process* node : {&host, &other}) node->send_signal(SIGUSR2);
+    const auto of_host = host.wait(60s), of_other = other.wait(60s);
+    INFO(of_host.output << of_other.output);
+    CHECK(of_host.status == 0);
+    CHECK(of_other.status == 0);
+    return {of_host.output, of_other.output};
+  }
   std::string log(int node) const { return folder / ("events" + std::to_string(node)); }
 
   TemporaryFolder folder;
@@ -56,23 +74,18 @@ struct PacedNodes {
 
 TEST_CASE("16.3: of nodes with one worker each the coordinator's names the slow one, once") {
   PacedNodes job("1", {"1"});
-  REQUIRE(job.host.wait_for_output("rank 0 trains", 60s));
-  REQUIRE(job.other.wait_for_output("rank 1 trains", 60s));
-  job.other.send_signal(SIGUSR1);
+  job.make_slow(2);
   REQUIRE(job.host.wait_for_output(" is slow, by ", 120s));
   job.other.send_signal(SIGUSR1);
   REQUIRE(job.host.wait_for_output(" keeps up again: ", 120s));
-  for (Process* node : {&job.host, &job.other}) node->send_signal(SIGUSR2);
-  const auto host = job.host.wait(60s), other = job.other.wait(60s);
+  const auto [host, other] = job.end();
 
-  INFO(host.output << other.output);
-  CHECK(host.status == 0);
-  CHECK(other.status == 0);
-  CHECK(times_in(host.output, "rank 1 on ") == 2);
-  CHECK(times_in(host.output, " is slow, by ") == 1);
-  CHECK(times_in(host.output, "of each step before it waits for others, who need 50.0 ms") == 2);
-  CHECK_FALSE(contains(other.output, " is slow"));
-  CHECK_FALSE(contains(other.output, " keeps up"));
+  INFO(host << other);
+  CHECK(times_in(host, "rank 1 on ") == 2);
+  CHECK(times_in(host, " is slow, by ") == 1);
+  CHECK(times_in(host, "of each step before it waits for others, who need 50.0 ms") == 2);
+  CHECK_FALSE(contains(other, " is slow"));
+  CHECK_FALSE(contains(other, " keeps up"));
   const auto told = told_of_stragglers(job.log(0));
   REQUIRE(told.size() == 2);
   CHECK(told[0]["ranks"] == std::vector{1});
@@ -86,21 +99,12 @@ TEST_CASE("16.3: of nodes with one worker each the coordinator's names the slow 
 
 TEST_CASE("16.3: a node whose workers are all slow is named once, and not each of them") {
   PacedNodes job("2", {"2", "3"});
-  for (const char* rank : {"rank 0 trains", "rank 1 trains"}) {
-    REQUIRE(job.host.wait_for_output(rank, 60s));
-  }
-  for (const char* rank : {"rank 2 trains", "rank 3 trains"}) {
-    REQUIRE(job.other.wait_for_output(rank, 60s));
-  }
-  job.other.send_signal(SIGUSR1);
+  job.make_slow(4);
   REQUIRE(job.host.wait_for_output("all 2 ranks of node 1 on ", 120s));
-  for (Process* node : {&job.host, &job.other}) node->send_signal(SIGUSR2);
-  const auto host = job.host.wait(60s), other = job.other.wait(60s);
+  const auto [host, other] = job.end();
 
-  INFO(host.output << other.output);
-  CHECK(host.status == 0);
-  CHECK(other.status == 0);
-  CHECK(times_in(host.output, " slow, ") == 1);
+  INFO(host << other);
+  CHECK(times_in(host, " slow, ") == 1);
   const auto told = told_of_stragglers(job.log(0));
   REQUIRE(told.size() == 1);
   CHECK(told[0]["ranks"] == std::vector{2, 3});

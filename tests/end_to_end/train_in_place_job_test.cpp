@@ -77,6 +77,16 @@ void require_saved_by_sigterm(const std::string& output, const std::string& chec
   CHECK(same_weights);
 }
 
+// The same of a job that runs, which is told to stop. Returns its output.
+std::string require_saved_when_stopped(Process& process, const std::string& checkpoints) {
+  process.send_signal(SIGTERM);
+  const auto stopped = process.wait(limit);
+  INFO(stopped.output);
+  REQUIRE(stopped.status == 75);
+  require_saved_by_sigterm(stopped.output, checkpoints);
+  return stopped.output;
+}
+
 }  // namespace
 
 TEST_CASE("16.3: a killed worker is replaced, and the others keep their processes",
@@ -171,14 +181,10 @@ TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that 
   require_output(first, "attempt 2 rank 0 of 1 is pid");
   require_output(first, "attempt 2 goes on in place");
   wait_until_it_trains(first, folder / "elastic.jsonl", 2);
-  first.send_signal(SIGTERM);
-  const auto stopped = first.wait(limit);
-  INFO(stopped.output);
-  REQUIRE(stopped.status == 75);
+  const std::string output = require_saved_when_stopped(first, folder / "elastic");
   for (const int attempt : {1, 2}) {
-    CHECK(pids_of(stopped.output, attempt).at(0) == pids_of(stopped.output, 0).at(0));
+    CHECK(pids_of(output, attempt).at(0) == pids_of(output, 0).at(0));
   }
-  require_saved_by_sigterm(stopped.output, folder / "elastic");
 }
 
 TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recovery][launcher]") {
@@ -322,11 +328,7 @@ TEST_CASE("16.3: a folder of checkpoints that is away during a recovery costs no
   require_output(process, "; trying again, with step ");
   std::filesystem::create_directory_symlink(folder / "away", folder / "back");
   std::filesystem::rename(folder / "back", folder / "job");  // At once: nobody can make it anew.
-  process.send_signal(SIGTERM);
-  const auto stopped = process.wait(limit);
-  INFO(stopped.output);
-  CHECK(stopped.status == 75);
-  require_saved_by_sigterm(stopped.output, folder / "job");
+  require_saved_when_stopped(process, folder / "job");
 }
 
 TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[recovery][launcher]") {
@@ -338,12 +340,8 @@ TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[rec
   require_output(process, "attempt 0 rank 1 of 2 is pid");
   const int halted = pids_of(process.output(), 0).at(1);
   CHECK(process.wait_until([&] { return state_of(halted) == 'T'; }, limit));
-  process.send_signal(SIGTERM);
-  const auto stopped = process.wait(limit);
-  INFO(stopped.output);
-  CHECK(stopped.status == 75);
-  CHECK(contains(stopped.output, "SIGTERM: saved step 4 "));
-  require_saved_by_sigterm(stopped.output, folder / "job");
+  const std::string output = require_saved_when_stopped(process, folder / "job");
+  CHECK(contains(output, "SIGTERM: saved step 4 "));
 }
 
 TEST_CASE("16.3: below MIN the wait for a node ends, with a checkpoint and 75",
@@ -386,11 +384,7 @@ TEST_CASE("16.3: a rank that is slow takes fewer shards, and no bit is another o
     CHECK(process.wait_until([&] { return steps_told(folder / "job.jsonl") > lines + 2; }, limit));
     if (attempt == 0) ::kill(pids_of(process.output(), 0).at(0), SIGKILL);
   }
-  process.send_signal(SIGTERM);
-  const auto stopped = process.wait(limit);
-  INFO(stopped.output);
-  REQUIRE(stopped.status == 75);
-  require_saved_by_sigterm(stopped.output, folder / "job");
+  require_saved_when_stopped(process, folder / "job");
 }
 
 TEST_CASE("16.3: an image that a survivor could not read before a recovery is told of after it",

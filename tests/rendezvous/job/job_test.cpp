@@ -358,6 +358,21 @@ TEST_CASE("a coordinator never counts the agent of its own process as lost", "[r
   CHECK(s.closed.empty());
 }
 
+TEST_CASE("16.3: a job that had begun elsewhere asks for another turn, too", "[rendezvous][job]") {
+  for (const int heard_of : {-1, 3}) {
+    Scenario s(elastic_job(2, 2, 1));
+    Hello hello{.run_id = "job", .node_id = "node1", .host = "host1"};
+    hello.elastic = true;
+    hello.nnodes_min = hello.nnodes_max = 2;
+    hello.attempt = heard_of;
+    s.say(1, hello);
+
+    s.run_for(601'000ms, {1});
+
+    CHECK(s.over == (heard_of < 0 ? exit_status::rendezvous_timeout : exit_status::preempted));
+  }
+}
+
 TEST_CASE("nodes that are missing at the join timeout are named on all nodes",
           "[rendezvous][job]") {
   Scenario s(static_job(3, 0));

@@ -228,42 +228,26 @@ TEST_CASE("16.3: only the meeting of peers is short of patience", "[trainer][sto
   CHECK(end == survived);
 }
 
-TEST_CASE("16.3: a wish that no peer comes to hear interrupts their meeting first",
+TEST_CASE("16.3: a wish that no peer comes to hear interrupts what this one waits in first",
           "[trainer][stop]") {
-  for (const bool leaves : {true, false}) {
-    const int end = end_of_child([&] {
-      const int interrupted = ::eventfd(0, EFD_NONBLOCK);
-      StopSignals signals;
-      signals.hold(/*tell=*/false);
-      signals.interrupt_meeting(interrupted);
-      ::raise(SIGTERM);
-      ::raise(SIGALRM);
-      eventfd_t count = 0;
-      if (::eventfd_read(interrupted, &count) != 0) ::_exit(1);
-      if (leaves) signals.stand_alone();
-      if (::alarm(0) != 0) ::raise(SIGALRM);
-    });
-    CHECK(end == (leaves ? survived : 128 + SIGTERM));
-  }
-}
-
-TEST_CASE("16.3: where some rank hangs the others are interrupted before they would end",
-          "[trainer][stop]") {
-  for (const bool leaves : {true, false}) {
-    const int end = end_of_child([&] {
-      const int interrupted = ::eventfd(0, EFD_NONBLOCK);
-      StopSignals signals;
-      signals.hold(/*tell=*/false);
-      signals.interrupt_steps(interrupted);
-      ::raise(SIGTERM);
-      eventfd_t count = 0;
-      if (::eventfd_read(interrupted, &count) == 0) ::_exit(1);
-      ::raise(SIGALRM);
-      if (::eventfd_read(interrupted, &count) != 0) ::_exit(2);
-      if (leaves) signals.stand_alone();
-      if (::alarm(0) != 0) ::raise(SIGALRM);
-    });
-    CHECK(end == (leaves ? survived : 128 + SIGTERM));
+  // The meeting of the peers, and a step where one of them hangs.
+  for (const auto waits_in : {&StopSignals::interrupt_meeting, &StopSignals::interrupt_steps}) {
+    for (const bool leaves : {true, false}) {
+      const int end = end_of_child([&] {
+        const int interrupted = ::eventfd(0, EFD_NONBLOCK);
+        StopSignals signals;
+        signals.hold(/*tell=*/false);
+        (signals.*waits_in)(interrupted);
+        ::raise(SIGTERM);
+        eventfd_t count = 0;
+        if (::eventfd_read(interrupted, &count) == 0) ::_exit(1);
+        ::raise(SIGALRM);
+        if (::eventfd_read(interrupted, &count) != 0) ::_exit(2);
+        if (leaves) signals.stand_alone();
+        if (::alarm(0) != 0) ::raise(SIGALRM);
+      });
+      CHECK(end == (leaves ? survived : 128 + SIGTERM));
+    }
   }
 }
 
