@@ -16,6 +16,7 @@ import measure
 from hosts import Hosts
 from recovery_job import LIMIT_S, NODES, WORKERS, Broken, Golden, Job
 
+KINDS = ("worker", "two", "agent", "cut", "frozen")
 AWAY_S = 2.5  # Two heartbeat timeouts and a half.
 ENDLESS = 10**9
 AGAIN_S = 3.0

@@ -7,6 +7,7 @@ from recovery_job import NODES, WORKERS
 STEPS = 12
 STRUCK_STEP = 3  # A checkpoint follows two steps later.
 SAVED_STEP = 5
+AFTER_SAVED_STEP = 7
 PLACES = [(host, local) for host in range(NODES) for local in range(WORKERS)]
 VICTIM, SECOND, SURVIVOR = (1, 1), (2, 0), (2, 1)
 
@@ -14,6 +15,7 @@ VICTIM, SECOND, SURVIVOR = (1, 1), (2, 0), (2, 1)
 FAULTS = {
     "worker": ("a worker is killed", [VICTIM]),
     "spare": ("a worker with a spare is killed", [VICTIM]),
+    "idle-spare": ("a spare is killed", [VICTIM]),
     "agent": ("a node's launcher is killed", [VICTIM]),
     "cut": ("a node's cable is pulled", [VICTIM]),
     "frozen": ("a node stands still (SIGSTOP)", [VICTIM]),
@@ -32,7 +34,14 @@ PHASES = {
     "applied": "after the optimizer",
     "checkpoint": "saving",
     "joining": "taking the state over",
+    "giving": "giving the state, which nobody else has",
 }
+WITH_SPARES = ("spare", "idle-spare")
+
+
+def goes_on(fault, phase):
+    """Whether nothing is lost that trains: a spare that has no rank yet."""
+    return fault == "idle-spare" and phase not in ("joining", "giving")
 
 
 def hold_before(job, fault, phase):
@@ -58,6 +67,16 @@ def hold_before(job, fault, phase):
         saving = job.hold("rank 0 saving", lambda event: event.attempt == 0 and event.phase == "checkpoint"
                           and event.step == SAVED_STEP)[0].place
         return [saving] if len(victims) == 1 else [saving, *(place for place in victims if place != saving)]
+    if phase == "giving":
+        giver = victims[0]
+        job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == AFTER_SAVED_STEP
+                 and event.place == giver)
+        for place in PLACES:
+            if place != giver:
+                job.kill_worker(place)
+        job.gate.release()
+        job.hold("who takes it over", lambda event: event.attempt > 0 and event.phase == "state" and event.place != giver)
+        return victims
     if phase == "joining":
         job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == STRUCK_STEP
                  and event.place == SECOND)
@@ -78,6 +97,10 @@ def strike(job, fault, victims):
     if fault in ("worker", "spare", "two", "all-but-one"):
         for place in victims:
             job.kill_worker(place)
+        return None
+    if fault == "idle-spare":  # One that waits, or that has just taken a rank.
+        taking = [event.pid for event, _ in job.gate.held if event.phase == "state"]
+        job.signal_worker((taking or job.waiting_spares(VICTIM[0]))[0], signal.SIGKILL)
         return None
     host = away_host(fault)
     if fault.endswith("cut"):

@@ -25,7 +25,7 @@ import measure
 import recovery_peer
 from hosts import Hosts
 from kept_cells import KeptCells
-from losses import FAULTS, PHASES, STEPS, away_host, hold_before, strike
+from losses import FAULTS, PHASES, STEPS, WITH_SPARES, away_host, goes_on, hold_before, strike
 from phase_gate import Gate
 from recovery_job import HEARTBEAT_S, MODES, NODES, WORKERS, Broken, Golden, Job
 
@@ -41,11 +41,11 @@ def is_known_lost(job, host):
     return any("] lost " in job.output(other) for other in range(NODES) if other != host)
 
 
-def first_new_step(job, attempt):
-    """Of a later attempt than the one that was struck, which may have done a step after that."""
-    reports = job.events(phase="report")
-    furthest = max((event.step for event in reports if event.attempt <= attempt), default=0)
-    return next((event for event in reports if event.attempt > attempt and event.step > furthest), None)
+def check_all_spares_return(job):
+    """And that who has no rank is missed by nobody."""
+    job.wait("a spare in the place of the killed one", lambda: job.spares_ready() == NODES * WORKERS)
+    if max(event.attempt for event in job.events()) > 0:
+        raise Broken("for a spare that was killed there was another attempt")
 
 
 def statuses_are_right(job, fault):
@@ -60,7 +60,7 @@ def run_cell(job, fault, phase, golden):
     """Seconds from the loss to the end of the next new step."""
     victims = hold_before(job, fault, phase)
     before = joined(job)
-    if fault == "spare":
+    if fault in WITH_SPARES:
         job.wait("all spares are ready", lambda: job.spares_ready() == NODES * WORKERS)
     attempt = max(event.attempt for event in job.events())
     struck = time.monotonic()
@@ -70,11 +70,17 @@ def run_cell(job, fault, phase, golden):
     if heal and (job.mode == "static" or fault == "node0-frozen"):
         job.wait("the loss is noticed", lambda: is_known_lost(job, away_host(fault)))
         heal()
-    first = job.wait("a new step after the loss", lambda: first_new_step(job, attempt))
-    if heal and job.mode == "elastic":
+    # An attempt that was struck may do a step after that.
+    is_old = (lambda event: event.when <= struck) if goes_on(fault, phase) else (lambda event: event.attempt <= attempt)
+    first = job.wait("a new step after the loss", lambda: job.first_new_step(is_old))
+    returns = heal and job.mode == "elastic"
+    if returns or goes_on(fault, phase):
         job.hold("one at the last step", lambda event: event.phase == "data" and event.step == STEPS - 1)
-        heal()  # Twice is as good as once.
-        job.wait("the host that was away is back", lambda: joined(job) > before)
+        if returns:
+            heal()  # Twice is as good as once.
+            job.wait("the host that was away is back", lambda: joined(job) > before)
+        else:
+            check_all_spares_return(job)
         job.gate.release()
     job.wait("the end", lambda: not job.launchers)
     statuses_are_right(job, fault)
@@ -115,7 +121,7 @@ class Place:
         with Hosts(NODES, folder) as hosts:
             job = None
             try:
-                job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault == "spare" else 0, plant=plant,
+                job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault in WITH_SPARES else 0, plant=plant,
                           comes_back=mode == "static", heartbeat_s=heartbeat_s)
                 return run_cell(job, fault, phase, golden)
             except Broken as broken:
@@ -207,11 +213,13 @@ def cells_like(patterns):
     return picked
 
 
-def loss_names(text):
-    unknown = [name for name in text.split(",") if text and name not in FAULTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FAULTS)}")
-    return text
+def some_of(names):
+    def checked(text):
+        unknown = [name for name in text.split(",") if text and name not in names]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        return text
+    return checked
 
 
 def arguments(argv):
@@ -229,7 +237,7 @@ def arguments(argv):
     cells.set_defaults(run=matrix)
     peer = kinds.add_parser("torchrun", help="the same losses in the middle of a step under torchrun")
     peer.add_argument("--rounds", type=int, default=1, help="how often each is run [1]")
-    peer.add_argument("--losses", type=loss_names, default="", help="which, with commas between; all when left out")
+    peer.add_argument("--losses", type=some_of(recovery_peer.LOSSES), default="", help="which, with commas between; all when left out")
     peer.add_argument("--keep", default="", metavar="FILE", help="add to FILE, and show all that it holds")
     peer.add_argument("--docs", action="store_true", help="also put the table into docs/measurements/recovery.md")
     peer.set_defaults(run=beside_torchrun)
@@ -238,7 +246,8 @@ def arguments(argv):
     random_kills = kinds.add_parser("chaos", help="a loss at random every so often, and what is left of the time")
     random_kills.add_argument("--minutes", type=float, default=10, help="how long the job trains [10]")
     random_kills.add_argument("--every", type=float, default=15, metavar="SECONDS", help="between two losses [15]")
-    random_kills.add_argument("--losses", type=loss_names, default="worker,two,agent,cut,frozen", help="which there are [%(default)s]")
+    random_kills.add_argument("--losses", type=some_of(chaos.KINDS), default=",".join(chaos.KINDS),
+                              help="which there are [%(default)s]")
     random_kills.add_argument("--spares", type=int, default=WORKERS, help="on each host [%(default)s]")
     random_kills.add_argument("--seed", type=int, default=None, help="what is lost when [another one each time]")
     random_kills.set_defaults(run=lambda options: chaos.run(options, Place))

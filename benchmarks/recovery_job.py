@@ -3,6 +3,7 @@
 Two workers on each host, six virtual shards, BatchNorm, a checkpoint now and then: small enough for two cores. The workers
 are tests/end_to_end/gated_train.cpp, which trains as `train` does.
 """
+import json
 import os
 import pathlib
 import re
@@ -118,11 +119,21 @@ class Job:
     def events(self, **wanted):
         return [event for event in self.gate.since(self.began, **wanted) if self.ended is None or event.when <= self.ended]
 
+    def waiting_spares(self, host):
+        """Their pids: they are ready and have no rank."""
+        log = self.folder / f"events{host}"
+        waiting = []
+        for line in log.read_text().splitlines(keepends=True) if log.exists() else []:
+            event = json.loads(line) if line.endswith("\n") else {"event": "cut"}
+            if event["event"] == "spare_ready":
+                waiting.append(event["spare_pid"])
+            elif event["event"] == "spare_ended" or event.get("was_spare"):
+                gone = event.get("spare_pid", event.get("worker_pid"))
+                waiting = [pid for pid in waiting if pid != gone]
+        return waiting
+
     def spares_ready(self):
-        """How many spares wait for a rank."""
-        logs = [self.folder / f"events{host}" for host in range(NODES)]
-        text = "".join(log.read_text() for log in logs if log.exists())
-        return text.count('"spare_ready"') - text.count('"was_spare":true') - text.count('"spare_ended"')
+        return sum(len(self.waiting_spares(host)) for host in range(NODES))
 
     def look(self):
         """Notes launchers that ended, and starts them again where that is due."""
@@ -159,6 +170,12 @@ class Job:
             if event.place == place and event.when > self.began:
                 return event.pid
         raise Broken(f"no worker was ever at {place}")
+
+    def first_new_step(self, is_old):
+        """The first that is further than all old ones."""
+        reports = self.events(phase="report")
+        furthest = max((event.step for event in reports if is_old(event)), default=0)
+        return next((event for event in reports if not is_old(event) and event.step > furthest), None)
 
     # What can happen to it.
 

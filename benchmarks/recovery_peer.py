@@ -11,10 +11,11 @@ import bench
 import measure
 from hosts import Hosts
 from kept_cells import KeptCells
-from losses import FAULTS, STEPS, away_host, hold_before, strike
+from losses import FAULTS, STEPS, WITH_SPARES, away_host, hold_before, strike
 from recovery_job import MODES, NODES, PORT, WORKERS, Broken, Job, training
 
 PHASE = "forward"
+LOSSES = [name for name in FAULTS if name not in WITH_SPARES]
 LIMIT_S = 60  # For the next step. Some of torchrun's own limits are minutes.
 
 
@@ -25,13 +26,6 @@ class TorchrunJob(Job):
                 "--max-restarts", "100", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}",
                 "--rdzv-id", "job", "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", self.hosts.address(host),
                 *training(self.folder, self.steps, recover="restart")]
-
-
-def next_step(job, struck):
-    """The first that had not been done when the loss happened."""
-    reports = job.events(phase="report")
-    furthest = max((event.step for event in reports if event.when <= struck), default=0)
-    return next((event for event in reports if event.when > struck and event.step > furthest), None)
 
 
 def lose_host(job, host):
@@ -54,7 +48,7 @@ def one(place, mode, fault):
                 strike(job, fault, victims)
             job.gate.release()
             try:
-                found = job.gate.wait(lambda _: next_step(job, struck), LIMIT_S, job.look)
+                found = job.gate.wait(lambda _: job.first_new_step(lambda event: event.when <= struck), LIMIT_S, job.look)
             except Broken:
                 return None, f"all end after {time.monotonic() - struck:.1f} s"
             return (found.when - struck, "") if found else (None, f"nothing for {LIMIT_S} s")
@@ -78,7 +72,7 @@ def cell(seconds, words):
 def run(options, place_of):
     if not measure.peer("torchrun"):
         raise measure.Unavailable(measure.NO_PEER)
-    names = [name for name in FAULTS if name != "spare" and (not options.losses or name in options.losses.split(","))]
+    names = [name for name in LOSSES if not options.losses or name in options.losses.split(",")]
     kept = KeptCells(options.keep, measure.machine(), limit=LIMIT_S)
     with place_of() as place:
         for name, mode in [(name, mode) for name in names for mode in MODES] * options.rounds:
@@ -86,7 +80,7 @@ def run(options, place_of):
             kept.add((mode, name, PHASE), seconds, instead)
             print(f"{mode:8} {name:12} {instead or f'{1e3 * seconds:.0f} ms to the next new step'}", flush=True)
     found = kept.found()
-    rows = [name for name in FAULTS if all((mode, name, PHASE) in found for mode in MODES)]
+    rows = [name for name in LOSSES if all((mode, name, PHASE) in found for mode in MODES)]
     lines = ["| lost, in the middle of a step | elastic | static |", "|---|---:|---:|"]
     lines += [f"| {FAULTS[name][0]} | " + " | ".join(cell(*found[mode, name, PHASE]) for mode in MODES) + " |" for name in rows]
     text = "\n".join(lines)

@@ -99,6 +99,7 @@ class Agent {
   void on_finish(const rendezvous::Finish& finish);
   void on_unreachable(const std::string& why);
   void on_lost(const std::string& why, bool silent);
+  void tell_workers_end(bool rejoins) const;
   bool may_rejoin() const { return membership_.may_rejoin() && own_signal_ == 0; }
 
   void on_worker_failed(const FirstCause& cause);
@@ -255,6 +256,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   events_.attempt_started(round);
   watched_.round_started(round);
   const int workers = workers_here(options_, round);
+  if (membership_.is_another_job()) attempt_.end_kept();
   const std::string text = round_text(round, workers, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
   apply(machine().round_started());
@@ -277,10 +279,8 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
 void Agent::on_finish(const rendezvous::Finish& finish) {
   job_cause_ = finish.cause;
   why_ = finish.why;
-  if (attempt_.running() > 0) {
-    spdlog::error("{}; stopping {}", why_, counted(attempt_.running(), "worker"));
-  }
   const bool rejoins = finish.may_rejoin && !membership_.leads() && own_signal_ == 0;
+  tell_workers_end(rejoins);
   apply(rejoins ? machine().cut_off() : machine().finish_received(finish.exit_status));
 }
 
@@ -293,8 +293,17 @@ void Agent::on_unreachable(const std::string& why) {
 // still, behind a cut, and go on without this node.
 void Agent::on_lost(const std::string& why, bool silent) {
   why_ = "lost the coordinator, " + why;
-  if (attempt_.running() > 0) spdlog::error("{}; stopping the workers", why_);
-  apply(silent && may_rejoin() ? machine().cut_off() : machine().coordinator_lost());
+  const bool rejoins = silent && may_rejoin();
+  tell_workers_end(rejoins);
+  apply(rejoins ? machine().cut_off() : machine().coordinator_lost());
+}
+
+// Those that can park stay where this node comes back.
+void Agent::tell_workers_end(bool rejoins) const {
+  if (attempt_.running() == 0) return;
+  const std::string workers = counted(attempt_.running(), "worker");
+  if (rejoins) return spdlog::error("{}; {} out of the attempt", why_, workers);
+  spdlog::error("{}; stopping {}", why_, workers);
 }
 
 // ---- this node's workers ----

@@ -101,14 +101,16 @@ AgentStep AgentStateMachine::cut_off() {
   if (left_with_ || end_ || state_ == Succeeded) return coordinator_lost();
   if (state_ == Done) return stay("this node has ended");
   rejoins_ = true;
-  if (state_ == Running) return become(Stopping, "cut off from the job", {StopWorkers}, SIGTERM);
-  if (kept_) return become(Stopping, "cut off with parked workers", {StopWorkers}, SIGTERM);
+  // Nobody knows yet whether others have what these hold: who can park keeps it.
+  if (state_ == Running || (state_ == Stopping && kept_)) {
+    return become(Stopping, "cut off from the job", {ParkWorkers}, SIGTERM);
+  }
   if (state_ == Stopping) return stay("cut off; once the workers are reaped, we join again");
-  return become(Joining, "cut off, and no worker is left here", {Rejoin});
+  return become(Joining, "cut off, and no worker runs here", {Rejoin});
 }
 
 AgentStep AgentStateMachine::end_with(int status, std::string reason) {
-  if (kept_ && (state_ == Stopping || state_ == Stopped)) {
+  if (kept_ && (state_ == Stopping || holds_parked())) {
     end_ = status;
     return become(Stopping, std::move(reason) + "; parked workers end with it", {StopWorkers},
                   SIGTERM);
@@ -167,7 +169,7 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   if (signals_ == 1 && !left_with_) {
     left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;
   }
-  if (kept_ && state_ == Stopped) {
+  if (holds_parked()) {
     if (!connected) end_ = left_with_;
     return become(Stopping, "a signal ends the parked workers", {SayLeaving, StopWorkers}, signal);
   }

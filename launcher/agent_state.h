@@ -13,7 +13,8 @@
 //                                                      (also from Joining)
 // A node that the job goes on without, and would take back, goes back to Joining once its workers
 // are reaped. Workers that are parked count as reaped (rendezvous/spare_channel.h). Should the job
-// end, or this node leave it, while they are, Stopped goes back to Stopping until they are gone.
+// end, or this node leave it, while they are, Stopped and Joining go back to Stopping until they
+// are gone.
 //
 // launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
 // decides for the job (rendezvous/job/job.h); this machine only keeps its own node honest: workers
@@ -111,6 +112,10 @@ class AgentStateMachine {
                    int signal = 0);
   AgentStep end_with(int exit_status, std::string reason);
   AgentStep done(int exit_status, std::string reason);
+  // Nobody runs here, and some are parked.
+  bool holds_parked() const {
+    return kept_ && (state_ == AgentState::Stopped || state_ == AgentState::Joining);
+  }
   AgentStep stay(std::string reason) { return become(state_, std::move(reason)); }
 
   AgentLimits limits_;

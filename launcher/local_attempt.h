@@ -64,6 +64,7 @@ class LocalAttempt {
   void stop(int signal, std::chrono::milliseconds grace, Keep keep = Keep::Nobody,
             const std::string& why = "");
   int kept() const { return group_.kept(); }
+  void end_kept() { group_.end_kept(); }
   // With how many workers the next round may begin here without a wait (local_places.h).
   int workers_at_once() const;
   int workers() const { return static_cast<int>(filled_.size()); }  // Of the attempt started last.

@@ -47,6 +47,7 @@ void give_up_ruined(TrainingJob& job) {
 
 // Of those that are told to end at one time the first saves. Who takes longer counts as dead.
 constexpr std::chrono::milliseconds others_limit{20'000};
+constexpr std::chrono::milliseconds least_wait{1'000};
 
 // -1: there is none. Where nodes have folders of their own, those of another run may lie in this
 // one, and must not be replaced: ForeignCheckpointError.
@@ -75,10 +76,15 @@ bool save_in_folder(TrainingJob& job) {
     give_up_ruined(job);
     return false;
   }
+  const auto since = std::chrono::steady_clock::now();
   const FolderClaim claim(job.options.checkpoint_dir, others_limit);
-  CheckpointFolder folder(job.options.checkpoint_dir,
-                          static_cast<std::size_t>(job.options.keep_checkpoints),
-                          CheckpointFolder::Access::Save, others_limit);
+  // Behind those that have found the folder in the hands of a job that goes on: all of a node end
+  // within its grace.
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - since);
+  CheckpointFolder folder(
+      job.options.checkpoint_dir, static_cast<std::size_t>(job.options.keep_checkpoints),
+      CheckpointFolder::Access::Save, std::max(others_limit - waited, least_wait));
   if (newest_step(folder, job) >= job.state.step) return false;
   job.state.best_prec1 = written_best(folder, job.identity, job.state.best_prec1,
                                       [&job](const std::string& text) { warn(job, text); });

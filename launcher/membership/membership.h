@@ -76,6 +76,8 @@ class Membership {
 
   // Whether the job could take this node back after it was cut off, of which nobody has told it.
   bool may_rejoin() const;
+  // Of the round that was heard last.
+  bool is_another_job() const { return search_.round().is_of_another_job(); }
   bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   // Connects anew, as a new member. May be called from a callback.
   void rejoin();

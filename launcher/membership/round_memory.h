@@ -18,6 +18,9 @@ class RoundMemory {
   bool is_over(const rendezvous::ControlMessage& message) const;
   void said(const rendezvous::ControlMessage& message);
   void forget();  // This agent is a new node from here on.
+  // The round shares no other node with the one that this node was in before it became a new one:
+  // it may be of another job with the same name, to which nobody may bring an old state.
+  bool is_of_another_job() const { return of_another_job_; }
 
   // Whether the round could go on for this node under another coordinator: not if it has none, or
   // goes itself, or if the job's verdict is out. Who has said that it goes votes no more, even
@@ -39,7 +42,11 @@ class RoundMemory {
   const std::vector<rendezvous::ControlMessage>& said() const { return said_; }
 
  private:
+  bool knows_any() const;
+
   rendezvous::Succession succession_;
+  bool of_another_job_ = false;
+  std::optional<rendezvous::Council> left_;  // Since forget(): the others of the round before.
   std::optional<rendezvous::RoundSeat> seat_;
   int workers_ = 0;
   rendezvous::TimePoint began_;

@@ -695,6 +695,10 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds grace, Keep keep,
 
 int WorkerGroup::kept() const { return impl_->kept(); }
 
+void WorkerGroup::end_kept() {
+  if (!impl_->state.active() && impl_->guard) impl_->kept_workers.end_all(*impl_->guard, {});
+}
+
 void WorkerGroup::kill_worker(int local_rank) {
   const auto worker = impl_->workers.of_local_rank(local_rank);
   if (worker && !worker->gone) worker->child.send_to_group(SIGKILL);

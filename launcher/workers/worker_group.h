@@ -67,6 +67,8 @@ class WorkerGroup {
             const std::string& why = "");
   // Processes that stop() has spared, or that are parked.
   int kept() const;
+  // Between two attempts: what is parked is of no use for the next one, and is killed.
+  void end_kept();
 
   // To be called when the main thread of the worker `pid` is ending (life_watch.h), by any thread,
   // also when this object is gone. If that is a failure on_exit tells it then; on_all_reaped comes

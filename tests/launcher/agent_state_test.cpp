@@ -90,8 +90,7 @@ TEST_CASE("16.3: who can park waits for the verdict, and hears it", "[launcher][
     CHECK(agent.workers_reaped().exit_status == exit_status::coordinator_lost);
   }
   SECTION("this node was cut off") {
-    CHECK(agent.cut_off().actions == Actions{StopWorkers});
-    agent.workers_kept(false);
+    CHECK(agent.cut_off().actions == Actions{ParkWorkers});
     CHECK(agent.workers_reaped().actions == Actions{Rejoin});
   }
   SECTION("somebody wants the job to end") {
@@ -138,10 +137,20 @@ TEST_CASE("16.3: whatever ends the job, or this node's part in it, ends parked w
     agent.workers_kept(false);
     CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
   }
-  SECTION("cut off") {
-    CHECK(agent.cut_off().actions == Actions{StopWorkers});
+  SECTION("cut off for good") {
+    CHECK(agent.cut_off().actions == Actions{Rejoin});
+    CHECK(agent.cut_off().actions == Actions{Rejoin});
+    ends_with(agent.unreachable(), exit_status::coordinator_lost);
+  }
+  SECTION("cut off, and a signal while nobody can be reached") {
+    agent.cut_off();
+    ends_with(agent.signal_received(SIGTERM, false), exit_status::preempted);
+  }
+  SECTION("cut off, and a signal while it waits for a round") {
+    agent.cut_off();
+    CHECK(agent.signal_received(SIGTERM, true).actions == Actions{SayLeaving, StopWorkers});
     agent.workers_kept(false);
-    CHECK(agent.workers_reaped().actions == Actions{Rejoin});
+    CHECK(agent.workers_reaped().exit_status == exit_status::preempted);
   }
   SECTION("all of them died") {
     agent.workers_kept(false);
@@ -374,11 +383,11 @@ TEST_CASE("every step of an agent has its reason, whatever comes in whatever sta
   CHECK(never_abandoned);
 }
 
-TEST_CASE("an agent that was cut off reaps its workers, and joins again",
+TEST_CASE("an agent that was cut off parks or reaps its workers, and joins again",
           "[launcher][agent_state]") {
   AgentStateMachine agent = running_agent();
 
-  CHECK(agent.cut_off().actions == Actions{StopWorkers});
+  CHECK(agent.cut_off().actions == Actions{ParkWorkers});
   CHECK(agent.workers_reaped().actions == Actions{Rejoin});
   CHECK(agent.state() == AgentState::Joining);
   CHECK(agent.round_started().actions == Actions{StartWorkers});

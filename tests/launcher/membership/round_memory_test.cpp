@@ -2,7 +2,10 @@
 #include "launcher/membership/round_memory.h"
 
 #include <chrono>
+#include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "tests/testing/catch.h"
 
@@ -52,6 +55,44 @@ TEST_CASE("16.3: who takes a round over hears with how many workers each node is
   CHECK(memory.workers() == 1);
   memory.forget();  // A new node begins with all of them.
   CHECK(memory.workers() == 0);
+}
+
+TEST_CASE("16.3: who comes back as a new node knows whether it is to the same job",
+          "[launcher][round_memory]") {
+  const auto council = [](const std::vector<std::string>& ids) {
+    Council seats;
+    for (const std::string& id : ids) {
+      seats.push_back(
+          {.node_id = id, .group_rank = static_cast<int>(seats.size()), .host = {}, .address = {}});
+    }
+    return seats;
+  };
+  const auto round = [](RoundMemory& memory, int attempt, Council now, Council before) {
+    memory.heard(Succession{.round = {0, attempt},
+                            .coordinator = {},
+                            .council = std::move(now),
+                            .before = std::move(before)},
+                 start);
+    memory.heard(RoundStart{.attempt = attempt, .group_rank = 1}, start);
+    return memory.is_of_another_job();
+  };
+  RoundMemory memory;
+  CHECK_FALSE(round(memory, 0, council({"a", "me", "c"}), {}));
+  memory.forget();
+
+  SECTION("one is there still") { CHECK_FALSE(round(memory, 2, council({"c", "me again"}), {})); }
+  SECTION("one was there a round ago") {
+    CHECK_FALSE(round(memory, 2, council({"d", "me again"}), council({"a", "d"})));
+  }
+  SECTION("nobody is, though the numbers fit") {
+    CHECK(round(memory, 2, council({"x", "me again"}), council({"x", "y"})));
+    CHECK_FALSE(round(memory, 3, council({"z", "me again"}), {}));  // In which it is at home now.
+  }
+  SECTION("nobody but itself") { CHECK(round(memory, 2, council({"x", "me"}), {})); }
+  SECTION("it was cut off twice meanwhile") {
+    memory.forget();
+    CHECK_FALSE(round(memory, 2, council({"a", "me again"}), {}));
+  }
 }
 
 TEST_CASE("16.1: only who is in a round that can go on looks for another coordinator",
