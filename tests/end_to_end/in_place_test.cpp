@@ -13,6 +13,7 @@
 #include "tests/testing/json_lines.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 
@@ -70,11 +71,12 @@ std::vector<std::string> one_node(int workers, int restarts) {
           std::to_string(restarts)};
 }
 
-std::vector<std::string> elastic_node(int min, std::uint16_t port, int workers, int max = 2) {
+std::vector<std::string> elastic_node(int min, std::uint16_t port, int workers, int max = 2,
+                                      const std::string& conf = "") {
   return {"--nnodes",         std::to_string(min) + ":" + std::to_string(max),
           "--rdzv-backend",   "c10d",
           "--rdzv-endpoint",  "127.0.0.1:" + std::to_string(port),
-          "--rdzv-conf",      "last_call_timeout=1",
+          "--rdzv-conf",      "last_call_timeout=1" + conf,
           "--nproc-per-node", std::to_string(workers),
           "--max-restarts",   "3"};
 }
@@ -88,17 +90,9 @@ struct WaitingJob {
     // Who of the two is node 0 is open; a node's workers have neighbouring ranks.
     REQUIRE(first.wait_until([&] { return first.pids("worker_started", 0).size() == 2; }));
     for (const auto& [rank, pid] : first.pids("worker_started", 0)) pids.push_back(pid);
-    REQUIRE(first.wait_until([&] { return occurrences(" can park") == 2; }));
+    REQUIRE(first.wait_until([&] { return count_of(first.process.output(), " can park") == 2; }));
     second->process.send_signal(SIGKILL);
     REQUIRE(first.wait_until([&] { return first.count("worker_parked") == 2; }));
-  }
-  int occurrences(const std::string& text) const {
-    int found = 0;
-    for (auto at = first.process.output().find(text); at != std::string::npos;
-         at = first.process.output().find(text, at + 1)) {
-      ++found;
-    }
-    return found;
   }
 
   std::uint16_t port = free_port();
@@ -106,7 +100,90 @@ struct WaitingJob {
   std::vector<int> pids;
 };
 
+// Two nodes of an elastic job with two workers each, which hear nothing of each other for a second
+// where one launcher is halted. `first` hosts the endpoint.
+struct SilentJob {
+  explicit SilentJob(const std::string& conf = "") : conf_(conf) {
+    REQUIRE(first.wait_until([&] { return first.count("endpoint_opened") == 1; }));
+    second = std::make_unique<Node>(options());
+    for (Node* const node : {&first, second.get()}) {
+      INFO(node->process.output());
+      REQUIRE(node->wait_until([&] { return node->pids("worker_started", 0).size() == 2; }));
+      REQUIRE(node->wait_until([&] { return count_of(node->process.output(), " can park") == 2; }));
+    }
+    for (const auto& [rank, pid] : second->pids("worker_started", 0)) pids.push_back(pid);
+  }
+  std::vector<std::string> options() const {
+    return elastic_node(1, port, 2, 2, ",heartbeat_timeout=1,keep_alive_interval=0.2" + conf_);
+  }
+  // The second's that had a rank in a later attempt than the first one.
+  std::vector<int> kept() const {
+    std::vector<int> result;
+    for (const auto& event : whole_json_lines(second->folder / "events")) {
+      if (event.at("event") == "worker_started" && event.at("was_kept") == true) {
+        result.push_back(event.at("worker_pid"));
+      }
+    }
+    return result;
+  }
+  // It hears nothing of the first one any more.
+  void cut_off() {
+    first.process.send_signal(SIGSTOP);
+    INFO(second->process.output());
+    REQUIRE(second->wait_until([&] { return second->count("worker_parked") == 2; }));
+  }
+
+  std::string conf_;
+  std::uint16_t port = free_port();
+  Node first{options()};
+  std::unique_ptr<Node> second;
+  std::vector<int> pids;  // Of the second.
+};
+
 }  // namespace
+
+TEST_CASE("16.3: a node that was silent for a while comes back with its processes", "[in_place]") {
+  SilentJob job;
+  job.second->process.send_signal(SIGSTOP);
+  INFO(job.first.process.output());
+  REQUIRE(job.first.wait_until([&] { return job.first.pids("worker_started", 1).size() == 2; }));
+  job.second->process.send_signal(SIGCONT);
+
+  INFO(job.second->process.output());
+  REQUIRE(job.second->wait_until([&] { return job.kept().size() == 2; }));
+  CHECK(job.kept() == job.pids);
+  CHECK(contains(job.second->process.output(), "2 workers out of the attempt"));
+  finish({&job.first.process, &job.second->process});
+}
+
+TEST_CASE("16.3: parked workers of a node that finds its job no more are stopped", "[in_place]") {
+  SilentJob job(",join_timeout=3");
+  job.cut_off();
+
+  const auto ended = job.second->process.wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 72);
+  for (const int pid : job.pids) CHECK(::kill(pid, 0) != 0);
+  job.first.process.send_signal(SIGCONT);
+  finish({&job.first.process});
+}
+
+TEST_CASE("16.3: no parked worker brings its state to another job of the same name", "[in_place]") {
+  SilentJob job;
+  job.cut_off();
+  job.first.process.send_signal(SIGKILL);
+  job.first.process.wait(60s);
+  Node other(job.options());
+
+  INFO(other.process.output());
+  INFO(job.second->process.output());
+  REQUIRE(job.second->wait_until([&] { return job.second->count("worker_started") >= 4; }));
+  CHECK(job.kept().empty());
+  for (const int pid : job.pids) CHECK(::kill(pid, 0) != 0);
+  REQUIRE(job.second->wait_until(
+      [&] { return count_of(job.second->process.output(), " can park") >= 4; }));
+  finish({&other.process, &job.second->process});
+}
 
 TEST_CASE("16.3: a worker that leaves an attempt of which nothing is lost ends it after a while",
           "[in_place]") {
@@ -373,7 +450,8 @@ TEST_CASE(
   CHECK(after[0] != job.pids[0]);
   CHECK(after[1] == job.pids[1]);
   CHECK(job.first.pids("worker_started", 1, "was_kept").size() == 1);
-  REQUIRE(job.first.wait_until([&] { return job.occurrences("attempt 1 rank") == 2; }));
+  REQUIRE(job.first.wait_until(
+      [&] { return count_of(job.first.process.output(), "attempt 1 rank") == 2; }));
   REQUIRE(third.process.wait_for_output("attempt 1 rank", 60s));
   CHECK_FALSE(contains(job.first.process.output(), "was killed by SIGKILL"));
   finish({&job.first.process, &third.process});

@@ -53,10 +53,4 @@ inline std::string golden_tensors(const std::string& steps) {
   return newest_tensors(folder / "alone");
 }
 
-inline int times_said(const std::string& output, const std::string& text) {
-  int times = 0;
-  for (std::size_t at = 0; (at = output.find(text, at)) != output.npos; at += text.size()) ++times;
-  return times;
-}
-
 }  // namespace ddprun::testing

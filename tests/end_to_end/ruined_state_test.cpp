@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/end_to_end/recovering_training.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 
@@ -56,11 +57,11 @@ TEST_CASE("16.5: a loss that is no number in each attempt ends the job, which re
       run(job, recovery_limit, with_wish("0 1 nan:forward 6 1 1 nan:forward 6 2 1 nan:forward 6"));
   INFO(ended.output);
   CHECK(ended.status == 1);
-  CHECK(times_said(ended.output, "resumed from ") == 2);  // Each of them from the checkpoint.
-  CHECK(times_said(ended.output, "first cause") == 1);
+  CHECK(count_of(ended.output, "resumed from ") == 2);  // Each of them from the checkpoint.
+  CHECK(count_of(ended.output, "first cause") == 1);
   // By who met it in each attempt, and in the report; the others were thrown out by it.
-  CHECK(times_said(ended.output, "train: rank 1: the loss is nan at step 7") == 3);
-  CHECK(times_said(ended.output, "train: rank 0") == 0);
+  CHECK(count_of(ended.output, "train: rank 1: the loss is nan at step 7") == 3);
+  CHECK(count_of(ended.output, "train: rank 0") == 0);
   const auto cause = nlohmann::json::parse(content_of(folder / "report")).at("first_cause");
   CHECK(cause.at("rank") == 1);
   CHECK(cause.at("attempt") == 2);

@@ -10,6 +10,7 @@
 #include "tests/end_to_end/recovering_training.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 
@@ -52,7 +53,7 @@ char state_of(int pid) {
 }
 
 int steps_told(const std::string& metrics) {
-  return times_said(content_of(metrics), "\"event\":\"train\"");
+  return count_of(content_of(metrics), "\"event\":\"train\"");
 }
 
 // 24 images of two classes, one of which is none.
@@ -377,7 +378,7 @@ TEST_CASE("16.3: a rank that is slow takes fewer shards, and no bit is another o
   for (const int attempt : {0, 1}) {
     CAPTURE(attempt);
     const auto moved = [&] {
-      return times_said(process.output(), "rank 1 takes 1 of 4 shards, 2 before") > attempt;
+      return count_of(process.output(), "rank 1 takes 1 of 4 shards, 2 before") > attempt;
     };
     CHECK(process.wait_until(moved, limit));
     const int lines = steps_told(folder / "job.jsonl");
@@ -425,7 +426,7 @@ TEST_CASE("16.3: an image that a survivor could not read before a recovery is to
     INFO(ended.output);
     REQUIRE(ended.status == 0);
     REQUIRE(contains(ended.output, "goes on in place from step 2"));
-    told += times_said(ended.output, "1 image could not be read and was replaced in epoch 1");
+    told += count_of(ended.output, "1 image could not be read and was replaced in epoch 1");
   }
   CHECK(told == 1);  // What the dead one alone had met is lost with it.
 }
