@@ -10,6 +10,9 @@ The same with `train --shards 2`, both with spares: with --recover in-place, whe
 state and no step is lost, beside --recover restart. Of that also how much is left without a step, which both do again:
 what a step took before the kill, in the median, is taken off. And in place without a spare, in a world that may have
 one worker fewer (--nproc-per-node 1:2): the other one takes both shards, and what is taken off is a step of its alone.
+
+Last, what launcher and library need for it by themselves: examples/elastic_train.cpp, a program of a few MiB whose step takes
+microseconds, from the SIGKILL until all workers of the next attempt have agreed on a state.
 """
 import json
 import os
@@ -113,21 +116,58 @@ def follow(events, metrics, spares, alone):
     gone = time.perf_counter()
     told = []
 
-    def steps_since():
-        """How long each step of the next attempt took."""
+    def lines_since():
+        """From the next attempt's start on, once it has begun."""
         told.extend(metrics.new())
         begun = [i for i, one in enumerate(told) if one.get("event") == "start" and one["restart_count"] == 1]
-        return [one["step_s"] for one in told[begun[0]:] if one.get("event") == "train"] if begun else []
+        return told[begun[0]:] if begun else []
 
+    def steps_since():
+        """How long each step of the next attempt took."""
+        return [one["step_s"] for one in lines_since() if one.get("event") == "train"]
+
+    wait_for("the next attempt's start", lines_since)
+    begun = time.perf_counter()
     wait_for("the first step", steps_since)
     stepped = time.perf_counter()
     if alone:
         durations = wait_for("some steps alone", lambda: len(steps_since()) > 3 and steps_since())[1:]
-    result = {"gone_ms": 1e3 * (gone - killed), "step_ms": 1e3 * (stepped - killed),
+    result = {"gone_ms": 1e3 * (gone - killed), "begun_ms": 1e3 * (begun - killed), "step_ms": 1e3 * (stepped - killed),
               "beyond_ms": 1e3 * (stepped - killed - statistics.median(durations))}
     if memory:
         result["memory_mib"] = max(memory)
     return result
+
+
+def agreed_ms(spares, workers, left):
+    """Of the example: from the SIGKILL of one of two until `left` workers have the state and train on."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = Lines(os.path.join(folder, "events"))
+        job = subprocess.Popen([measure.ours("ddprun"), "--standalone", "--nproc-per-node", workers, "--max-restarts", "1",
+                                "--spares", str(spares), "--event-log", events.path, measure.ours("elastic_train"), str(10**9)],
+                               env=measure.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        try:
+            first = [job.stdout.readline() for _ in range(2)]
+            ready = []
+
+            def all_ready():
+                ready.extend(one for one in events.new() if one["event"] == "spare_ready")
+                return len(ready) >= spares
+
+            wait_for("the spares", all_ready)
+            time.sleep(random.uniform(0.05, 0.1))
+            pid = next(int(line.split("pid ")[1].split()[0]) for line in first if line.startswith("rank 1 "))
+            killed = time.perf_counter()
+            os.kill(pid, signal.SIGKILL)
+            then = [job.stdout.readline() for _ in range(left)]
+            ms = 1e3 * (time.perf_counter() - killed)
+            if not all(f" of {left} is pid " in line for line in then):
+                raise RuntimeError(f"not all went on: {then}")
+            return ms
+        finally:
+            job.kill()
+            job.wait(timeout=LIMIT_S)
+            job.stdout.close()
 
 
 def run(rounds):
@@ -136,6 +176,7 @@ def run(rounds):
                                  "restart": lambda: one_job(2, [*shards, "--recover", "restart"]),
                                  "in place": lambda: one_job(2, [*shards, "--recover", "in-place"]),
                                  "fewer": lambda: one_job(0, [*shards, "--recover", "in-place"], workers="1:2")}, rounds)
+    small = measure.alternate({"spare": lambda: {"ms": agreed_ms(2, "2", 2)}, "fewer": lambda: {"ms": agreed_ms(0, "1:2", 1)}}, rounds)
     cold, warm = samples["cold"], samples["spares"]
     restart, in_place, fewer = (samples[name] for name in ("restart", "in place", "fewer"))
     return [
@@ -147,9 +188,14 @@ def run(rounds):
                     restart["step_ms"], lower_is_better=True),
         measure.row("the same, beyond the step that is done again", "ms", in_place["beyond_ms"], restart["beyond_ms"],
                     lower_is_better=True),
+        measure.row("the same, until that step begins", "ms", in_place["begun_ms"], restart["begun_ms"], lower_is_better=True),
         measure.row("the same without spares, one worker goes on alone", "ms", fewer["step_ms"], [],
                     lower_is_better=True),
         measure.row("the same, beyond a step of it alone", "ms", fewer["beyond_ms"], [], lower_is_better=True),
+        measure.row("the same, until that step begins", "ms", fewer["begun_ms"], [], lower_is_better=True),
+        measure.row("a worker of a few MiB -> all have the state again and go on, with a spare", "ms", small["spare"]["ms"], [],
+                    lower_is_better=True),
+        measure.row("the same without spares, one worker goes on alone", "ms", small["fewer"]["ms"], [], lower_is_better=True),
         measure.row("memory of a spare of its own", "MiB", warm["memory_mib"], [], lower_is_better=True),
     ], {"rounds": rounds}
 

@@ -47,7 +47,7 @@ void give_up_ruined(TrainingJob& job) {
 
 // Of those that are told to end at one time the first saves. Who takes longer counts as dead.
 constexpr std::chrono::milliseconds others_limit{20'000};
-constexpr std::chrono::milliseconds least_wait{1'000};
+constexpr std::chrono::milliseconds least_wait{200};
 
 // -1: there is none. Where nodes have folders of their own, those of another run may lie in this
 // one, and must not be replaced: ForeignCheckpointError.
