@@ -108,7 +108,7 @@ SearchStep CoordinatorSearch::joins_again(std::string node_id, bool hosts_endpoi
   const bool knows_nobody = hosts_endpoint && !coordinator_;
   const bool waited = std::exchange(only_waited_, false);
   replaced_id_ = std::exchange(node_id_, std::move(node_id));
-  round_.forget();
+  round_.forget(replaced_id_);
   resumes_ = asks_endpoint_ = false;
   joins_until_ = now + (knows_nobody || waited ? limits_.election_limit : limits_.join_timeout);
   const bool waits_to_hear = waited && !limits_.meets_elsewhere;

@@ -12,7 +12,10 @@ using namespace rendezvous;
 void RoundMemory::heard(const ControlMessage& message, TimePoint now) {
   if (const auto* succession = std::get_if<Succession>(&message)) succession_ = *succession;
   if (const auto* round = std::get_if<RoundStart>(&message)) {
-    of_another_job_ = left_ && !knows_any();
+    closed_by_ = round->coordinator;
+    const auto is_known = [&](const std::string& id) { return left_->contains(id); };
+    const std::set<std::string> here = known();
+    of_another_job_ = left_ && std::none_of(here.begin(), here.end(), is_known);
     left_.reset();
     seat_ = RoundSeat{.term = round->term,
                       .attempt = round->attempt,
@@ -45,25 +48,25 @@ void RoundMemory::said(const ControlMessage& message) {
   said_.push_back(message);
 }
 
-void RoundMemory::forget() {
+// Of the round at hand and the last one before it: as far as this node is told.
+std::set<std::string> RoundMemory::known() const {
+  std::set<std::string> ids{closed_by_};
+  for (const Council* council : {&succession_.council, &succession_.before}) {
+    for (const Seat& seat : *council) ids.insert(seat.node_id);
+  }
+  return ids;
+}
+
+void RoundMemory::forget(const std::string& own_id) {
   if (seat_) {
-    left_ = succession_.council;
-    std::erase_if(*left_,
-                  [this](const Seat& seat) { return seat.group_rank == seat_->group_rank; });
+    left_ = known();
+    left_->erase(own_id);
+    left_->erase("");
   }
   seat_.reset();
   workers_ = 0;
   said_.clear();
   finish_heard_ = false;
-}
-
-// Whether one of those that were left is in the round at hand, or in the last one before it.
-bool RoundMemory::knows_any() const {
-  const auto is_known = [this](const std::string& id) {
-    return std::any_of(left_->begin(), left_->end(),
-                       [&](const Seat& seat) { return seat.node_id == id; });
-  };
-  return count_in(succession_.council, is_known) + count_in(succession_.before, is_known) > 0;
 }
 
 }  // namespace ddprun::launcher

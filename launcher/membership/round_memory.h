@@ -4,6 +4,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
@@ -17,7 +19,8 @@ class RoundMemory {
   // It is about a round before the one that this node is in: nobody may act on it.
   bool is_over(const rendezvous::ControlMessage& message) const;
   void said(const rendezvous::ControlMessage& message);
-  void forget();  // This agent is a new node from here on.
+  // This agent is a new node from here on; `own_id` is what it was before.
+  void forget(const std::string& own_id);
   // The round shares no other node with the one that this node was in before it became a new one:
   // it may be of another job with the same name, to which nobody may bring an old state.
   bool is_of_another_job() const { return of_another_job_; }
@@ -42,11 +45,12 @@ class RoundMemory {
   const std::vector<rendezvous::ControlMessage>& said() const { return said_; }
 
  private:
-  bool knows_any() const;
+  std::set<std::string> known() const;
 
   rendezvous::Succession succession_;
   bool of_another_job_ = false;
-  std::optional<rendezvous::Council> left_;  // Since forget(): the others of the round before.
+  std::string closed_by_;                      // node_id: the round.
+  std::optional<std::set<std::string>> left_;  // Since forget(): others of the round before.
   std::optional<rendezvous::RoundSeat> seat_;
   int workers_ = 0;
   rendezvous::TimePoint began_;

@@ -356,6 +356,7 @@ void round_fields(Visitor& visit, auto& round) {
   visit.number("master_port", round.master_port, 1, 65'535);
   visit.list("addresses", round.addresses);
   if (visit.has("founder")) visit.flag("founder", round.founder);
+  if (visit.has("coordinator")) visit.id("coordinator", round.coordinator, name_bytes_max);
 }
 
 template <class Visitor>

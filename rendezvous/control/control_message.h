@@ -200,6 +200,7 @@ struct RoundStart {  // The round is closed: start your workers.
   int master_port = 0;
   std::vector<std::string> addresses;  // Of all agents, by group rank.
   bool founder = false;                // This node belongs to the job since its first attempt.
+  std::string coordinator = {};        // node_id of who has closed it.
 };
 struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
   int attempt = 0;

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/counted.h"
 #include "rendezvous/time_text.h"
@@ -43,9 +45,19 @@ bool shows_a_wrong_command(const FirstCause& cause) {
          cause.signal == 0 && cause.exit_code == exit_status::usage;
 }
 
+bool came_from_outside(const FirstCause& cause) {
+  if (cause.kind == FirstCause::Kind::NodeLost) return true;
+  return cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == SIGKILL &&
+         !cause.oom_killed && cause.hung_ms == 0;
+}
+
 void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed) {
   if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;
-  row_ = progressed || attempt_ran >= limits_.healthy ? 1 : row_ + 1;
+  if (progressed || attempt_ran >= limits_.healthy) {
+    row_ = 0;
+    spared_ = false;
+  }
+  if (!came_from_outside(cause) || std::exchange(spared_, true)) ++row_;
   if (progressed || attempt_ran >= limits_.quick) {
     same_ = 0;
   } else {

@@ -5,7 +5,8 @@
 //   backoff     the first restart comes at once; while attempts bring nothing, each further one
 //               waits twice as long as the one before, with jitter, up to `backoff_max`. What ends
 //               such a row is an attempt that got further than all before it, or one that ran long
-//               (a program need not say how far it is)
+//               (a program need not say how far it is). One loss in it that no program had a part
+//               in does not count: machines go in twos, and waiting heals nothing there
 //   sameness    the same worker that fails in the same way right after its start, again and again,
 //               will not be healed by one more attempt
 //   usage       a worker that says that what its user gave is wrong, and ends with 2, ends a job in
@@ -41,6 +42,8 @@ struct RestartDecision {
 };
 
 bool shows_a_wrong_command(const FirstCause& cause);  // "usage", above.
+// A node, or a worker that somebody has killed: not the kernel for its memory, nor ddprun.
+bool came_from_outside(const FirstCause& cause);
 
 class RestartPolicy {
  public:
@@ -52,6 +55,7 @@ class RestartPolicy {
   void resume(int used, int in_a_row = 0) {
     used_ = used;
     row_ = in_a_row;
+    spared_ = true;  // It may have been, and whatever takes its coordinator along must wait longer.
   }
   int used() const { return used_; }
   int in_a_row() const { return row_; }
@@ -72,7 +76,8 @@ class RestartPolicy {
   RestartLimits limits_;
   std::uint64_t seed_;
   int used_ = 0;             // Of the budget.
-  int row_ = 0;              // Failures since the last attempt that brought something.
+  int row_ = 0;              // Failures since the last attempt that brought something, but for ...
+  bool spared_ = false;      // ... one loss from outside, if there was any.
   int same_ = 0;             // Quick failures in a row that were all alike.
   FirstCause last_quick_{};  // What they were.
 };

@@ -149,8 +149,9 @@ TEST_CASE("16.3: a node that was silent for a while comes back with its processe
   REQUIRE(job.first.wait_until([&] { return job.first.pids("worker_started", 1).size() == 2; }));
   job.second->process.send_signal(SIGCONT);
 
+  const bool both_kept = job.second->wait_until([&] { return job.kept().size() == 2; });
   INFO(job.second->process.output());
-  REQUIRE(job.second->wait_until([&] { return job.kept().size() == 2; }));
+  REQUIRE(both_kept);
   CHECK(job.kept() == job.pids);
   CHECK(contains(job.second->process.output(), "2 workers out of the attempt"));
   finish({&job.first.process, &job.second->process});
@@ -165,7 +166,9 @@ TEST_CASE("16.3: parked workers of a node that finds its job no more are stopped
   CHECK(ended.status == 72);
   for (const int pid : job.pids) CHECK(::kill(pid, 0) != 0);
   job.first.process.send_signal(SIGCONT);
-  finish({&job.first.process});
+  REQUIRE(job.first.wait_until([&] { return job.first.pids("worker_started", 1).size() == 2; }));
+  job.first.process.send_signal(SIGTERM);
+  CHECK(job.first.process.wait(60s).status == 75);
 }
 
 TEST_CASE("16.3: no parked worker brings its state to another job of the same name", "[in_place]") {

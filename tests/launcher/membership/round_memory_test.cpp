@@ -53,7 +53,7 @@ TEST_CASE("16.3: who takes a round over hears with how many workers each node is
   CHECK(memory.workers() == 0);  // As many as the hello said.
   memory.heard(RoundStart{.attempt = 1, .nproc = 1}, start);
   CHECK(memory.workers() == 1);
-  memory.forget();  // A new node begins with all of them.
+  memory.forget("me");  // A new node begins with all of them.
   CHECK(memory.workers() == 0);
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("16.3: who comes back as a new node knows whether it is to the same jo
   };
   RoundMemory memory;
   CHECK_FALSE(round(memory, 0, council({"a", "me", "c"}), {}));
-  memory.forget();
+  memory.forget("me");
 
   SECTION("one is there still") { CHECK_FALSE(round(memory, 2, council({"c", "me again"}), {})); }
   SECTION("one was there a round ago") {
@@ -90,9 +90,20 @@ TEST_CASE("16.3: who comes back as a new node knows whether it is to the same jo
   }
   SECTION("nobody but itself") { CHECK(round(memory, 2, council({"x", "me"}), {})); }
   SECTION("it was cut off twice meanwhile") {
-    memory.forget();
+    memory.forget("me");
     CHECK_FALSE(round(memory, 2, council({"a", "me again"}), {}));
   }
+}
+
+TEST_CASE("16.3: of a job that nobody else could lead the coordinator tells which it is",
+          "[launcher][round_memory]") {
+  RoundMemory memory;
+  memory.heard(RoundStart{.attempt = 0, .group_rank = 1, .coordinator = "a"}, start);
+  CHECK_FALSE(memory.is_of_another_job());
+  memory.forget("me");
+  const bool same = GENERATE(true, false);
+  memory.heard(RoundStart{.attempt = 2, .group_rank = 1, .coordinator = same ? "a" : "b"}, start);
+  CHECK(memory.is_of_another_job() != same);
 }
 
 TEST_CASE("16.1: only who is in a round that can go on looks for another coordinator",
@@ -101,7 +112,7 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
   RoundMemory memory = in_round(0, 0);
   CHECK(memory.could_go_on());
   CHECK_FALSE(memory.ends());
-  SECTION("not with a new life") { memory.forget(); }
+  SECTION("not with a new life") { memory.forget("me"); }
   SECTION("not after the verdict") {
     memory.heard(Stop{.attempt = 0, .final_verdict = true}, start);
   }
@@ -133,7 +144,7 @@ TEST_CASE("16.1: what is about an earlier round is over, also where its number i
   CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 3}));
   CHECK_FALSE(memory.is_over(Finish{}));
   // Another coordinator, of which it knows nothing, has rounds of its own.
-  memory.forget();
+  memory.forget("me");
   CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 0}));
 }
 

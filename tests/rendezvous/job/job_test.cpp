@@ -188,7 +188,7 @@ TEST_CASE("the second restart in a row waits out its backoff", "[rendezvous][job
   s.join(2);
   s.got<RoundStart>(1);
   const auto fail_and_reap = [&] {
-    s.fail(2);
+    s.fail(2, {.rank = 1, .pid = 77, .exit_code = 1});
     s.reap(1);
     s.reap(2);
   };
@@ -211,7 +211,7 @@ TEST_CASE("Ctrl-C during the backoff ends the job", "[rendezvous][job]") {
   s.join(1);
   s.join(2);
   for (int i = 0; i < 2; ++i) {
-    s.fail(2);
+    s.fail(2, {.rank = 1, .pid = 77, .exit_code = 1});
     s.reap(1);
     s.reap(2);
   }
@@ -578,7 +578,7 @@ TEST_CASE("an attempt that got further than all before it ends the row of failur
   const auto attempt_that_came_to = [&](std::int64_t position) {
     s.got<RoundStart>(1);
     s.progress(position);
-    s.fail(2);
+    s.fail(2, {.rank = 1, .pid = 77, .exit_code = 1});
     s.reap(1);
     s.reap(2);
     return s.got<RoundStart>(1).size() == 1;  // At once.

@@ -1,7 +1,9 @@
 // Budget, backoff and progress of restarts: failures in, decisions out.
 #include "rendezvous/job/restart_policy.h"
 
+#include <csignal>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/catch.h"
@@ -111,6 +113,48 @@ TEST_CASE("an attempt that got further ends the row, however short it was",
     CHECK(next.delay == 0ms);
   }
   CHECK(policy.on_failure(exit_code(1), 2s).delay > 0ms);
+}
+
+TEST_CASE("16.3: one loss in a row that no program had a part in is not counted",
+          "[rendezvous][restart]") {
+  const FirstCause killed{.rank = 1, .signal = SIGKILL}, lost{.kind = FirstCause::Kind::NodeLost};
+  FirstCause full = killed, hung = killed;
+  full.oom_killed = true;
+  hung.hung_ms = 60'000;
+  const auto delay = [](RestartPolicy& policy, const FirstCause& cause, bool progressed = false) {
+    return policy.on_failure(cause, 2s, progressed).delay;
+  };
+
+  SECTION("whichever of the two comes first") {
+    for (const auto& [first, second] :
+         {std::pair{killed, lost}, std::pair{lost, killed}, std::pair{exit_code(1), lost},
+          std::pair{lost, exit_code(1)}}) {
+      RestartPolicy policy({.restarts_max = 20}, seed);
+      CHECK(delay(policy, first) == 0ms);
+      CHECK(delay(policy, second) == 0ms);
+      CHECK(delay(policy, killed) > 0ms);
+    }
+  }
+  SECTION("what the kernel kills for its memory, or ddprun because it hangs, is the program's") {
+    for (const FirstCause& own : {full, hung}) {
+      RestartPolicy policy({.restarts_max = 20}, seed);
+      CHECK(delay(policy, own) == 0ms);
+      CHECK(delay(policy, own) > 0ms);
+    }
+  }
+  SECTION("another row has another one") {
+    RestartPolicy policy({.restarts_max = 20}, seed);
+    for (int i = 0; i < 3; ++i) {
+      CHECK(delay(policy, killed, /*progressed=*/true) == 0ms);
+      CHECK(delay(policy, killed) == 0ms);
+      CHECK(delay(policy, killed) > 0ms);
+    }
+  }
+  SECTION("but not another coordinator") {
+    RestartPolicy policy({.restarts_max = 20}, seed);
+    policy.resume(1, 1);
+    CHECK(delay(policy, lost) > 0ms);
+  }
 }
 
 TEST_CASE("without backoff no restart waits", "[rendezvous][restart]") {
