@@ -11,6 +11,12 @@ bool another_may_follow(const LaunchOptions& options, const rendezvous::RoundSta
   return elastic || round.max_restarts > 0;
 }
 
+// Of a coordinator that does not say it at least: each restart has begun an attempt, and there may
+// have been others, for nodes that came.
+bool restart_left(const rendezvous::RoundStart& round) {
+  return round.max_restarts > round.restarts_used.value_or(round.attempt);
+}
+
 // Whoever is gone is known by then: a process, also one that closes its connections long before it
 // ends (Python's finalizers), and a node that fell silent, also where it was the coordinator's, and
 // the next one has to miss the node's workers first. A worker that has lost a peer and hears

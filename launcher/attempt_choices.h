@@ -16,6 +16,9 @@ namespace ddprun::launcher {
 // Whatever ends this one: a failure, or that nodes come and go.
 bool another_may_follow(const LaunchOptions& options, const rendezvous::RoundStart& round);
 
+// Whether the job begins another attempt should a worker of this one fail.
+bool restart_left(const rendezvous::RoundStart& round);
+
 // How long a worker that has lost a peer waits for word of it.
 std::chrono::milliseconds peer_word_limit(const LaunchOptions& options);
 

@@ -357,6 +357,9 @@ void round_fields(Visitor& visit, auto& round) {
   visit.list("addresses", round.addresses);
   if (visit.has("founder")) visit.flag("founder", round.founder);
   if (visit.has("coordinator")) visit.id("coordinator", round.coordinator, name_bytes_max);
+  if (visit.has("restarts_used")) {
+    visit.number("restarts_used", round.restarts_used, 0, INT_MAX);
+  }
 }
 
 template <class Visitor>

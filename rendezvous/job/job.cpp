@@ -773,7 +773,8 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .master_port = limits_.master_port,
                                      .addresses = addresses,
                                      .founder = node.founder,
-                                     .coordinator = limits_.host_node_id}});
+                                     .coordinator = limits_.host_node_id,
+                                     .restarts_used = restarts_.used()}});
   }
   for (Node& node : nodes_) {
     if (node.part != Part::Idle || node.hello.node_id == handed_over_by_) continue;

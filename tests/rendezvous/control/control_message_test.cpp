@@ -113,6 +113,8 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
   CHECK(round_trip(round).rank_base == 4);
   CHECK(round_trip(RoundStart{.nproc = 3, .master_port = 1}).nproc == 3);
   CHECK(round_trip(RoundStart{.master_port = 1, .coordinator = "n1"}).coordinator == "n1");
+  CHECK_FALSE(round_trip(RoundStart{.master_port = 1}).restarts_used);
+  CHECK(round_trip(RoundStart{.master_port = 1, .restarts_used = 2}).restarts_used == 2);
 }
 
 TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_message]") {

@@ -34,6 +34,7 @@ TEST_CASE("16.3: a node that has lost a worker goes on with those that are left"
   CHECK(second.rank_base == 1);
   for (const RoundStart& round : {first, second}) {
     CHECK(round.attempt == 1);
+    CHECK(round.restarts_used == 1);
     CHECK(round.world_size == 3);
     CHECK(round.role_world_size == 3);
   }
@@ -68,7 +69,9 @@ TEST_CASE("16.3: a node that has replaced what it lost gets it back without a re
   s.reap(2, 2);
 
   CHECK(s.got_one<RoundStart>(1).world_size == 4);
-  CHECK(s.got_one<RoundStart>(2).nproc == 2);
+  const RoundStart grown = s.got_one<RoundStart>(2);
+  CHECK(grown.nproc == 2);
+  CHECK(grown.restarts_used == 1);  // In attempt 2.
   s.fail(1);
   CHECK(s.got_one<Stop>(1).cause);  // No restart is left, as before.
 }
