@@ -14,9 +14,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -183,6 +185,41 @@ std::vector<pollfd> wait_for_any(const std::vector<PySpy>& spies, steady_clock::
   }
 }
 
+// A process has one tracer at most: where two ask at the same time, the report of a stall and
+// another node that stalls, one of them would be told less.
+class PySpyTurn {
+ public:
+  explicit PySpyTurn(steady_clock::time_point until) : all_(all()) {
+    std::unique_lock lock(all_.mutex);
+    has_come_ = all_.free_again.wait_until(lock, until, [&] { return !all_.taken; });
+    if (has_come_) all_.taken = true;
+  }
+  ~PySpyTurn() {
+    if (!has_come_) return;
+    const std::lock_guard lock(all_.mutex);
+    all_.taken = false;
+    all_.free_again.notify_one();
+  }
+  PySpyTurn(const PySpyTurn&) = delete;
+  PySpyTurn& operator=(const PySpyTurn&) = delete;
+  bool has_come() const { return has_come_; }
+
+ private:
+  struct All {
+    std::mutex mutex;
+    std::condition_variable free_again;
+    bool taken = false;
+  };
+  // Never destroyed: a thread that nobody joins may wait in it while the program ends.
+  static All& all() {
+    static All& all = *new All;
+    return all;
+  }
+
+  All& all_;
+  bool has_come_ = false;
+};
+
 // What py-spy writes of each of these processes, "" where it can tell nothing; nothing of those
 // that it has not come to the end of within the limit.
 std::vector<std::optional<std::string>> python_stacks(const std::vector<int>& pids,
@@ -254,7 +291,12 @@ void ask_py_spy(std::vector<SeenProcess>& seen, milliseconds limit) {
                         [](const SeenProcess* each) { return each->is_worker; });
   std::vector<int> pids;
   for (const SeenProcess* each : python) pids.push_back(each->row.pid);
-  const auto stacks = python_stacks(pids, limit);
+  if (pids.empty()) return;
+  const auto until = steady_clock::now() + limit;
+  const PySpyTurn turn(until);
+  const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+  const auto stacks = turn.has_come() ? python_stacks(pids, left)
+                                      : std::vector<std::optional<std::string>>(pids.size());
   for (std::size_t i = 0; i < python.size(); ++i) {
     std::vector<std::string>& lines = python[i]->lines;
     if (!stacks[i]) {
@@ -285,6 +327,15 @@ std::vector<std::vector<std::string>> worker_stack_lines(const std::vector<Asked
     lines.insert(lines.end(), process.lines.begin(), process.lines.end());
   }
   return all;
+}
+
+bool waits_in_kernel(int pid) {
+  for (const ProcessRow& row : read_with_descendants({pid})) {
+    for (const int thread : threads_of(row.pid)) {
+      if (read_process(thread).state == 'D') return true;
+    }
+  }
+  return false;
 }
 
 // py-spy writes "Process 77: python3 ...", and for each thread "Thread 77 (idle): "MainThread""

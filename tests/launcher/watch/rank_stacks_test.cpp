@@ -1,7 +1,9 @@
 // A py-spy of the test's own, which says that it was there, and answers when it may.
 #include "launcher/watch/rank_stacks.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/testing/catch.h"
@@ -151,4 +154,41 @@ TEST_CASE("17.2: a py-spy that may not look, or none, leaves the kernel's word",
     CHECK(contains(lines[0], thread));
   }
   CHECK(worker_stack_lines({}, 1s).empty());
+}
+
+TEST_CASE("17.2: two that ask for Python's stacks at once get both", "[watch]") {
+  // As a tracer would, this one tells nothing while another one is there.
+  const TemporaryFolder folder;
+  const FakePySpy spy("mkdir " + folder.path() + "/traced || exit 1\nsleep 0.05\nrmdir " +
+                      folder.path() + "/traced\necho stack");
+  const PythonWorker worker;
+  std::vector<std::string> lines[2];
+  const auto look = [&](int i) {
+    lines[i] = worker_stack_lines({{worker.pid(), ""}}, patience(20s)).front();
+  };
+  std::thread other(look, 0);
+  look(1);
+  other.join();
+  for (const auto& each : lines) CHECK(joined(each) == "    stack\n");
+}
+
+TEST_CASE("17.2: a process that waits uninterruptibly is seen, also below the one that is asked",
+          "[watch]") {
+  const PythonWorker idle;
+  CHECK_FALSE(waits_in_kernel(idle.pid()));
+  // Whoever starts a process in this way is in such a wait until that one ends.
+  const pid_t worker = ::fork();
+  if (worker == 0) {
+    ::setpgid(0, 0);
+    if (::fork() == 0) {
+      ::syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+    }
+    for (;;) ::pause();
+  }
+  const auto end = std::chrono::steady_clock::now() + patience(20s);
+  bool seen = false;
+  while (!seen && std::chrono::steady_clock::now() < end) seen = waits_in_kernel(worker);
+  CHECK(seen);
+  ::kill(-worker, SIGKILL);
+  ::waitpid(worker, nullptr, 0);
 }
