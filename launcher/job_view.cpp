@@ -36,21 +36,6 @@ std::string why_untold(const rendezvous::QueryAnswer& answer) {
   return "the coordinator does not answer: " + answer.why;
 }
 
-std::vector<NodeLines> lines_of(const std::vector<rendezvous::NodeTold>& nodes) {
-  std::vector<NodeLines> all;
-  for (const rendezvous::NodeTold& node : nodes) {
-    NodeLines& each = all.emplace_back();
-    each.host = node.host;
-    each.node_rank = node.group_rank;
-    if (node.is_own) continue;
-    const auto lines = node.text ? parse_lines(*node.text) : std::nullopt;
-    if (lines) each.lines = *lines;
-    if (!node.tells) each.why = "its ddprun is too old to tell";
-    if (node.tells && !lines) each.why = "it does not answer";
-  }
-  return all;
-}
-
 std::vector<NodeLines> lines_of(const rendezvous::QueryAnswer& answer) {
   if (auto nodes = answer.text ? parse_nodes(*answer.text) : std::nullopt) return *nodes;
   NodeLines others;
@@ -82,6 +67,21 @@ struct LinesAsked {
 };
 
 }  // namespace
+
+std::vector<NodeLines> lines_of(const std::vector<rendezvous::NodeTold>& nodes) {
+  std::vector<NodeLines> all;
+  for (const rendezvous::NodeTold& node : nodes) {
+    NodeLines& each = all.emplace_back();
+    each.host = node.host;
+    each.node_rank = node.group_rank;
+    if (node.is_own) continue;
+    const auto lines = node.text ? parse_lines(*node.text) : std::nullopt;
+    if (lines) each.lines = *lines;
+    if (!node.tells) each.why = "its ddprun is too old to tell";
+    if (node.tells && !lines) each.why = "it does not answer";
+  }
+  return all;
+}
 
 JobView::JobView(bool alone, LauncherIdentity own, JobViewWays ways)
     : alone_(alone), own_(std::move(own)), ways_(std::move(ways)) {}
@@ -223,6 +223,22 @@ std::function<void(NodeLines own)> JobView::lines(
     asked->own = std::move(own);
     asked->tell();
   };
+}
+
+void JobView::job_stacks(std::function<void(const JobStackLines&)> done) const {
+  ways_.ask_coordinator(
+      {.what = "equal stacks"}, lines_of_job_limit,
+      [done = std::move(done)](const rendezvous::QueryAnswer& answer) {
+        if (!answer.text) return done({{}, why_untold(answer)});
+        const auto lines = parse_lines(*answer.text);
+        if (!lines) return done({{}, "the ddprun that coordinates the job is too old to tell"});
+        done({*lines, ""});
+      });
+}
+
+void JobView::stacks_of_others(
+    std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done) const {
+  ways_.ask_nodes({.what = "stacks"}, lines_of_nodes_limit, std::move(done));
 }
 
 void JobView::paces(int world_size, milliseconds limit,

@@ -29,6 +29,15 @@ struct JobViewWays {
       ask_coordinator;
 };
 
+// What nodes have answered to a question for lines, each with why there are none.
+std::vector<NodeLines> lines_of(const std::vector<rendezvous::NodeTold>& nodes);
+
+// Of all ranks of a job, as stall/equal_stacks.h has them; else why there are none.
+struct JobStackLines {
+  std::vector<std::string> lines;
+  std::string why;
+};
+
 class JobView {
  public:
   // `alone`: the job has this node and no other.
@@ -46,9 +55,16 @@ class JobView {
   std::function<void(NodeLines own)> lines(const rendezvous::Query& query,
                                            std::function<void(const std::vector<NodeLines>&)> done);
 
+  // Asks the node that coordinates the job, another one, for the stacks of all ranks.
+  void job_stacks(std::function<void(const JobStackLines&)> done) const;
+
   // This node coordinates a job that has others, and can ask them for ...
   bool leads() const { return !alone_ && ways_.leads(); }
-  // ... what their ranks need of a step: nothing of who is too old to tell, or does not in time.
+  // ... their stacks, which are as they came ...
+  void stacks_of_others(
+      std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done) const;
+  // ... and what their ranks need of a step: nothing of who is too old to tell, or does not in
+  // time.
   void paces(int world_size, std::chrono::milliseconds limit,
              std::function<void(std::vector<NodePaces> others)> done) const;
 

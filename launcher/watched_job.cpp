@@ -114,6 +114,7 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       started_unix_s_(::time(nullptr)),
       since_(steady_clock::now()),
       view_(options.nnodes_max == 1, own_, std::move(ways)),
+      job_stacks_(io, view_, [this](auto done) { collect_own_stacks(std::move(done)); }),
       gpus_(io),
       lines_call_(io, "what shows stacks and logs"),
       socket_(io, [this](const rendezvous::Query& query,
@@ -209,6 +210,11 @@ void WatchedJob::tell_snapshot(std::function<void(const std::string&)> reply) {
 void WatchedJob::answer_for_job(const rendezvous::Query& query,
                                 std::function<void(const std::string&)> reply) {
   if (query.what == "snapshot") return tell_snapshot(std::move(reply));
+  if (query.what == "equal stacks") {
+    return job_stacks_.collect(rounds_, [reply = std::move(reply)](const JobStacks::Lines& lines) {
+      reply(lines_to_json(lines, rendezvous::Coordinator::answer_bytes_max));
+    });
+  }
   if (query.what != "stacks" && query.what != "logs") {
     return reply(nodes_to_json({}, node_lines_bytes_max));
   }
@@ -218,10 +224,28 @@ void WatchedJob::answer_for_job(const rendezvous::Query& query,
         reply(nodes_to_json(nodes, rendezvous::Coordinator::answer_bytes_max));
       });
   collect_lines(query, [this, take_own](const std::vector<std::string>& lines) {
-    take_own({.host = own_.host,
-              .node_rank = rounds_ > 0 ? round_.group_rank : -1,
-              .lines = lines,
-              .why = {}});
+    take_own(own_lines(lines));
+  });
+}
+
+NodeLines WatchedJob::own_lines(const std::vector<std::string>& lines) const {
+  return {.host = own_.host,
+          .node_rank = rounds_ > 0 ? round_.group_rank : -1,
+          .lines = lines,
+          .why = {}};
+}
+
+void WatchedJob::collect_own_stacks(std::function<void(NodeLines)> done) {
+  collect_lines({.what = "stacks"},
+                [this, done = std::move(done)](const std::vector<std::string>& lines) {
+                  done(own_lines(lines));
+                });
+}
+
+void WatchedJob::ask_job_stacks(std::function<void(const JobStackLines&)> done) {
+  if (!view_.leads()) return view_.job_stacks(std::move(done));
+  job_stacks_.collect(rounds_, [done = std::move(done)](const JobStacks::Lines& lines) {
+    done({lines, ""});
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "launcher/agent_state.h"
 #include "launcher/gpu_look.h"
+#include "launcher/job_stacks.h"
 #include "launcher/job_view.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership/background_call.h"
@@ -52,6 +53,10 @@ class WatchedJob {
   using Stacks = std::map<int, std::string>;
   void ask_stacks(int rank, std::function<void(const Stacks&)> done) const;
 
+  // Of all ranks of a job of several nodes, equal ones once, for a report. `done` comes within some
+  // 25 s, or not at all.
+  void ask_job_stacks(std::function<void(const JobStackLines&)> done);
+
   // What this node's ranks need of a step, as far as they train and say it.
   NodePaces paces() const;
   // Whether this node can ask all others for theirs. `done` gets this node's, too.
@@ -68,6 +73,8 @@ class WatchedJob {
   // Stacks or ends of logs of this node's ranks.
   using LinesDone = std::function<void(const std::vector<std::string>& lines)>;
   void collect_lines(const rendezvous::Query& query, LinesDone done);
+  NodeLines own_lines(const std::vector<std::string>& lines) const;
+  void collect_own_stacks(std::function<void(NodeLines)> done);
   void lines_collected(const std::vector<std::string>& lines);
   RankSnapshot rank(int local_rank) const;
   void add_gpus(std::vector<RankSnapshot>& ranks) const;
@@ -88,6 +95,7 @@ class WatchedJob {
   std::vector<SeenFailure> failures_;
   int failures_total_ = 0;
   JobView view_;
+  JobStacks job_stacks_;
   GpuLook gpus_;
   BackgroundCall lines_call_;
   rendezvous::Query collected_;        // What `lines_call_` is about ...

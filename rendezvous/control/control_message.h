@@ -135,7 +135,7 @@ struct Leads {
 struct Query {
   int number = 0;      // Comes back with each piece of the answer.
   std::string run_id;  // --rdzv-id: which job.
-  std::string what;    // "snapshot", "stacks", "logs"; to an agent also "paces".
+  std::string what;    // "snapshot", "stacks", "equal stacks", "logs"; to an agent also "paces".
   int rank = -1;       // This one's alone; -1: all.
   int lines = 0;       // Of each file of logs, the last ones; 0: as many as fit.
 };

@@ -149,3 +149,22 @@ TEST_CASE("16.3: paces are asked of the others by the node that leads, and of no
   REQUIRE(others->at(0).ranks.size() == 1);
   CHECK(others->at(0).ranks[0].rank == 5);
 }
+
+TEST_CASE("17.2: the coordinator is asked for the stacks of all ranks, or it is said why not",
+          "[watch]") {
+  const auto ask = [](const rendezvous::QueryAnswer& answer) {
+    Node node;
+    node.leads = false;
+    const JobView view = node.view();
+    JobStackLines told;
+    view.job_stacks([&](const JobStackLines& lines) { told = lines; });
+    node.coordinator(answer);
+    return told;
+  };
+  CHECK(ask({.text = R"({"lines": ["rank 1"]})"}).lines == std::vector<std::string>{"rank 1"});
+  // As one answers that does not know the question.
+  CHECK(ask({.text = R"({"nodes": []})"}).why ==
+        "the ddprun that coordinates the job is too old to tell");
+  CHECK(ask({.why = "timed out"}).why == "the coordinator does not answer: timed out");
+  CHECK(ask({.moved = rendezvous::Seat{}}).why == "another node coordinates the job");
+}
