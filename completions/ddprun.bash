@@ -87,7 +87,7 @@ _ddprun_value() {
   --secret-file) offer=(-f) ;;
   --auth) offer=(-W 'secret none') ;;
   --stall-timeout) offer=(-W 'auto off') ;;
-  --on-stall) offer=(-W 'report fail') ;;
+  --on-stall) offer=(-W 'auto report fail') ;;
   --report) offer=(-f) ;;
   --log-dir) offer=(-d) ;;
   --redirects | -r) offer=(-W '0 1 2 3') ;;

@@ -75,8 +75,10 @@ class Agent {
             [this](bool others, std::function<void()> done) {
               watched_.look_around(others, std::move(done));
             }),
-        stalls_(io_, options_, attempt_, watched_, events_, output_,
-                [this] { return machine_.state(); }),
+        stalls_(
+            io_, options_, attempt_, watched_, events_, output_,
+            [this] { return machine_.state(); },
+            /*report_is_kept=*/starter_ != nullptr || !options_.report_file.empty()),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
   ~Agent() {

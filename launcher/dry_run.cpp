@@ -127,15 +127,24 @@ class Plan {
   std::string text_;
 };
 
+const char* stall_reaction(OnStall on_stall) {
+  switch (on_stall) {
+    case OnStall::Report:
+      break;
+    case OnStall::Auto:
+      return "stacks are told, and who is behind is killed where the others go on in place";
+    case OnStall::Fail:
+      return "stacks are told, and who is behind is killed";
+  }
+  return "stacks are told";
+}
+
 void Plan::describe_stalls() {
   if (!options_.stall_watch) return row("stalls", "are not looked for", source("stall-timeout"));
   const std::string after = options_.stall_timeout
                                 ? "after " + time_text(*options_.stall_timeout)
                                 : "after what was learnt of each phase, 60 s at least";
-  row("stalls",
-      fmt::format("{} without progress: {}", after,
-                  options_.stall_fails ? "stacks are told, and who is behind is killed"
-                                       : "stacks are told"),
+  row("stalls", fmt::format("{} without progress: {}", after, stall_reaction(options_.on_stall)),
       source({"stall-timeout", "on-stall"}));
 }
 

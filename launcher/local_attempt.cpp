@@ -303,6 +303,11 @@ bool LocalAttempt::is_at_work(int local_rank) const {
                       [&](const WorkerEnd& end) { return end.pid == pids_[index]; });
 }
 
+// Without a grace nobody has the time for it.
+bool LocalAttempt::can_park(int local_rank) const {
+  return options_.shutdown_timeout.count() > 0 && group_.can_park(local_rank);
+}
+
 // A worker that loses a peer may leave at once, before it has heard that the attempt is over. If
 // nothing of it was lost but a connection, nobody else would ever end it.
 void LocalAttempt::await_reason(int local_rank) {

@@ -86,6 +86,8 @@ class LocalAttempt {
   const std::vector<WorkerEnd>& ends() const { return ends_; }
   // Neither ended nor parked.
   bool is_at_work(int local_rank) const;
+  // Should the attempt end for another one, it may keep its process.
+  bool can_park(int local_rank) const;
   // Where NCCL's RAS service of this node's workers can be asked, HOST:PORT; "" = nowhere.
   const std::string& ras_address() const { return ras_address_; }
   // By local rank, also of those that have ended.

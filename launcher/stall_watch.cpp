@@ -10,11 +10,13 @@
 #include <set>
 #include <utility>
 
+#include "launcher/attempt_choices.h"
 #include "launcher/processes/child_sessions.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/rank_stacks.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -31,14 +33,32 @@ constexpr milliseconds py_spy_limit{30'000};  // What it has not told by then th
 constexpr milliseconds ras_limit{8'000};      // Its own time-outs are of 5 s.
 constexpr milliseconds gather_limit{60'000};
 constexpr std::size_t notes_kept = 20;
+// Of the other nodes: above what the way to them may take (job_view.cpp), so that a node which does
+// not answer is named. So many times a job, since all that reports hold has to fit one message.
+constexpr milliseconds job_stacks_limit{20'000};
+constexpr int job_stacks_max = 8;
 // On the console: all of one rank that is behind, of the others where they stand.
 constexpr std::size_t lines_of_behind = 30;
 constexpr std::size_t lines_of_other = 8;
 constexpr std::size_t lines_told_max = 90;
 constexpr std::size_t lines_in_cause = 16;
 
+Loses loses_by(OnStall on_stall) {
+  switch (on_stall) {
+    case OnStall::Report:
+      break;
+    case OnStall::Auto:
+      return Loses::WhereCheap;
+    case OnStall::Fail:
+      return Loses::WhoStands;
+  }
+  return Loses::Nobody;
+}
+
+const char* word_for(OnStall on_stall) { return on_stall == OnStall::Fail ? "fail" : "auto"; }
+
 StallLimits stall_limits_of(const LaunchOptions& options) {
-  StallLimits limits{.timeout = options.stall_timeout, .fails = options.stall_fails};
+  StallLimits limits{.timeout = options.stall_timeout, .loses = loses_by(options.on_stall)};
   limits.look = std::clamp(options.stall_timeout.value_or(milliseconds::max()) / looks_in_limit,
                            look_pause_least, look_pause);
   return limits;
@@ -68,6 +88,7 @@ struct StallWatch::Gathered {
     RankSnapshot snapshot;
     std::string own_stack;
     std::vector<std::string> lines;
+    bool in_kernel = false;
   };
   std::vector<Rank> ranks;
   std::string ras_address;  // "" = is not to be asked.
@@ -78,7 +99,10 @@ struct StallWatch::Gathered {
     std::vector<AskedWorker> workers;
     for (const Rank& rank : ranks) workers.push_back({rank.snapshot.pid, rank.own_stack});
     auto lines = worker_stack_lines(workers, py_spy_limit);
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].lines = std::move(lines[i]);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      ranks[i].lines = std::move(lines[i]);
+      ranks[i].in_kernel = waits_in_kernel(ranks[i].snapshot.pid);
+    }
     if (ras_address.empty()) return;
     const RasAnswer answer = ask_nccl_ras(ras_address, ras_limit);
     ras_answered = !answer.text.empty();
@@ -87,25 +111,29 @@ struct StallWatch::Gathered {
 };
 
 StallWatch::StallWatch(asio::io_context& io, const LaunchOptions& options, LocalAttempt& attempt,
-                       const WatchedJob& watched, EventLog& events, OutputForwarder& output,
-                       std::function<AgentState()> state)
+                       WatchedJob& watched, EventLog& events, OutputForwarder& output,
+                       std::function<AgentState()> state, bool report_is_kept)
     : options_(options),
       attempt_(attempt),
       watched_(watched),
       events_(events),
       output_(output),
       state_(std::move(state)),
+      report_is_kept_(report_is_kept),
       limits_(stall_limits_of(options)),
       detector_(limits_),
       straggler_limits_(straggler_limits_of(options)),
       stragglers_(straggler_limits_),
       timer_(io),
-      stacks_call_(io, "whoever tells stacks") {}
+      stacks_call_(io, "whoever tells stacks"),
+      job_stacks_timer_(io) {}
 
 void StallWatch::attempt_started() {
   if (!options_.stall_watch) return;
   ++attempts_;
-  detector_.attempt_started(attempt_.round().group_world_size <= 1);
+  // What still comes is of the attempt before, and its note says that it was too late.
+  if (std::exchange(waiting_, std::nullopt)) gathering_ = false;
+  detector_.attempt_started(attempt_.round().group_world_size <= 1, restart_left(attempt_.round()));
   stragglers_.attempt_started();
   look_later();
 }
@@ -132,6 +160,9 @@ void StallWatch::look() {
     case StallStep::Kind::Lost:
       lose(step);
       break;
+    case StallStep::Kind::Spared:
+      spdlog::info("nobody is killed for it (--on-stall auto): {}", step.reason);
+      break;
   }
   look_for_stragglers();
   look_later();
@@ -148,6 +179,7 @@ std::vector<RankLook> StallWatch::looks() const {
 RankLook StallWatch::look_at(int local_rank) const {
   const int pid = attempt_.started_pids()[static_cast<std::size_t>(local_rank)];
   RankLook look{.rank = attempt_.round().rank_base + local_rank};
+  look.can_park = attempt_.can_park(local_rank);
   look.state = read_process(pid).state;
   if (const auto progress = attempt_.progress(local_rank)) {
     look.said = progress->said_at_ns;
@@ -210,36 +242,86 @@ void StallWatch::take_stacks(const StallStep& stall, const WatchedJob::Stacks& o
   if (!std::exchange(asked_ras_, true)) gathered->ras_address = attempt_.ras_address();
   stacks_call_.start([gathered] { gathered->take(); }, gather_limit,
                      [this, stall, gathered, attempt = attempts_](const std::string& why) {
-                       gathering_ = false;
-                       if (attempt != attempts_) return;
+                       if (attempt != attempts_) {
+                         gathering_ = false;
+                         return;
+                       }
                        // Until it comes back the thread may write there.
-                       if (why.empty()) return tell(stall, *gathered);
+                       if (why.empty()) return add_job_stacks(tell(stall, *gathered));
                        spdlog::warn("stacks: {}", why);
-                       detector_.reported({});
+                       reported({});
                      });
 }
 
-void StallWatch::tell(const StallStep& stall, const Gathered& gathered) {
-  StallNote note{attempt_.round().attempt, stall.behind, stall.reason, "", gathered.ras_said};
+void StallWatch::reported(StackFacts facts) {
+  gathering_ = false;
+  detector_.reported(std::move(facts));
+}
+
+void StallWatch::add_job_stacks(StackFacts facts) {
+  const bool has_note = !notes_.empty() && notes_.back().job_stacks.empty() &&
+                        notes_.back().attempt == attempt_.round().attempt;
+  if (!report_is_kept_ || !has_note || attempt_.round().group_world_size <= 1 ||
+      job_stacks_asked_ == job_stacks_max) {
+    return reported(std::move(facts));
+  }
+  const int number = ++job_stacks_asked_;
+  waiting_ = {number, notes_.size() - 1, std::move(facts)};
+  notes_.back().job_stacks = "the attempt ended before the other nodes had told theirs";
+  job_stacks_timer_.expires_after(job_stacks_limit);
+  job_stacks_timer_.async_wait([this, number](const asio::error_code& error) {
+    if (error) return;
+    job_stacks_told(number, {{},
+                             "the node that coordinates the job has not answered within " +
+                                 rendezvous::time_text(job_stacks_limit)});
+  });
+  watched_.ask_job_stacks(
+      [this, number](const JobStackLines& told) { job_stacks_told(number, told); });
+}
+
+void StallWatch::job_stacks_told(int number, const JobStackLines& told) {
+  if (!waiting_ || waiting_->number != number) return;
+  Waiting waiting = std::move(*waiting_);
+  waiting_.reset();
+  job_stacks_timer_.cancel();
+  std::string& stacks = notes_[waiting.note].job_stacks;
+  if (told.why.empty()) {
+    stacks = joined_lines(told.lines, told.lines.size()) + "\n";
+    spdlog::info("the report has the stacks of the job's other nodes, too");
+  } else {
+    stacks = "the other nodes' stacks are missing: " + told.why;
+    spdlog::warn("{}", stacks);
+  }
+  reported(std::move(waiting.facts));
+}
+
+StackFacts StallWatch::tell(const StallStep& stall, const Gathered& gathered) {
+  StallNote note{.attempt = attempt_.round().attempt,
+                 .behind = stall.behind,
+                 .why = stall.reason,
+                 .stacks = {},
+                 .job_stacks = {},
+                 .nccl_ras = gathered.ras_said};
   std::vector<std::string> told;
-  std::set<int> in_collective;
+  StackFacts facts;
   stacks_.clear();
   for (const Gathered::Rank& rank : gathered.ranks) {
     const int number = rank.snapshot.rank;
     const bool is_behind =
         std::find(stall.behind.begin(), stall.behind.end(), number) != stall.behind.end();
     const std::string head = stack_headline(rank.snapshot) + (is_behind ? "  <-- behind" : "");
-    if (is_in_collective(rank.lines)) in_collective.insert(number);
+    if (is_in_collective(rank.lines)) facts.in_collective.insert(number);
+    if (rank.in_kernel) facts.in_kernel.insert(number);
     stacks_[number] = joined_lines(rank.lines, lines_in_cause);
     note.stacks += head + "\n" + joined_lines(rank.lines, rank.lines.size()) + "\n";
     const std::size_t most = is_behind || stall.behind.empty() ? lines_of_behind : lines_of_other;
     if (told.size() < lines_told_max) told.push_back(head + "\n" + joined_lines(rank.lines, most));
   }
-  detector_.reported(in_collective);
   if (gathered.ras_answered) told.push_back("NCCL RAS says:\n" + gathered.ras_said);
   if (!gathered.ras_answered && !gathered.ras_said.empty()) told.push_back(gathered.ras_said);
   if (!options_.quiet) output_.write_line(joined_lines(told, lines_told_max));
   if (notes_.size() < notes_kept) notes_.push_back(std::move(note));
+  return facts;
 }
 
 void StallWatch::lose(const StallStep& stall) {
@@ -249,7 +331,8 @@ void StallWatch::lose(const StallStep& stall) {
     notes_.back().why = stall.reason;
   }
   for (const int rank : stall.behind) {
-    spdlog::warn("rank {} counts as lost: it gets SIGKILL (--on-stall fail)", rank);
+    spdlog::warn("rank {} counts as lost: it gets SIGKILL (--on-stall {})", rank,
+                 word_for(options_.on_stall));
   }
   const int base = attempt_.round().rank_base;
   for (const int rank : stall.behind) {

@@ -1,6 +1,10 @@
 // The agent's part in noticing workers that stand still or are slow: it looks at them once a second
 // while an attempt runs, has stacks taken when StallDetector (stall/stall_detector.h) says so,
-// tells people and programs, and counts as lost who is behind, if that is asked for.
+// tells people and programs, and counts as lost who is behind, where that is asked for.
+//
+// A report begins with this node's ranks. Those of the whole job are asked for then, and have some
+// seconds: who is behind is not lost before, since the attempt would end with it, and all others
+// would be elsewhere.
 //
 // Who is slow shows beside others alone, and they may be on other nodes: of several the one that
 // coordinates the job asks all, each 10 s, and nobody else tells.
@@ -10,6 +14,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,10 +33,10 @@ namespace ddprun::launcher {
 
 class StallWatch {
  public:
-  // All references must outlive it.
+  // All references must outlive it. `report_is_kept`: somebody will read notes().
   StallWatch(asio::io_context& io, const LaunchOptions& options, LocalAttempt& attempt,
-             const WatchedJob& watched, EventLog& events, OutputForwarder& output,
-             std::function<AgentState()> state);
+             WatchedJob& watched, EventLog& events, OutputForwarder& output,
+             std::function<AgentState()> state, bool report_is_kept);
 
   // Its workers are there. Looks go on until the agent is in another state than Running.
   void attempt_started();
@@ -39,6 +44,12 @@ class StallWatch {
 
  private:
   struct Gathered;
+  // A report that waits for the stacks of other nodes.
+  struct Waiting {
+    int number = 0;
+    std::size_t note = 0;
+    StackFacts facts;
+  };
 
   void look_later();
   void look();
@@ -49,16 +60,20 @@ class StallWatch {
   RankLook look_at(int local_rank) const;
   void gather(const StallStep& stall);
   void take_stacks(const StallStep& stall, const WatchedJob::Stacks& own);
-  void tell(const StallStep& stall, const Gathered& gathered);
+  StackFacts tell(const StallStep& stall, const Gathered& gathered);
+  void add_job_stacks(StackFacts facts);
+  void job_stacks_told(int number, const JobStackLines& told);
+  void reported(StackFacts facts);
   void lose(const StallStep& stall);
   std::string stack_of(int rank) const;
 
   const LaunchOptions& options_;
   LocalAttempt& attempt_;
-  const WatchedJob& watched_;
+  WatchedJob& watched_;
   EventLog& events_;
   OutputForwarder& output_;
   std::function<AgentState()> state_;
+  const bool report_is_kept_;
   StallLimits limits_;
   StallDetector detector_;
   StragglerLimits straggler_limits_;
@@ -66,6 +81,9 @@ class StallWatch {
   std::chrono::steady_clock::time_point all_nodes_at_;  // When they are looked at again.
   asio::steady_timer timer_;
   BackgroundCall stacks_call_;
+  asio::steady_timer job_stacks_timer_;
+  std::optional<Waiting> waiting_;
+  int job_stacks_asked_ = 0;           // In this job, so far.
   std::map<int, std::string> stacks_;  // By rank, of the last stall.
   bool gathering_ = false;
   bool asked_ras_ = false;  // Once a job.

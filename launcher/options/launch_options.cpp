@@ -163,12 +163,15 @@ void Decision::decide_stalls() {
     result.stall_timeout = parse_seconds(*timeout, timeout->value, milliseconds(100));
   }
   const auto* reaction = get("on-stall");
-  if (reaction == nullptr || parse_choice(*reaction, {"report", "fail"}) == "report") return;
+  if (reaction == nullptr) return;
+  const std::string word = parse_choice(*reaction, {"auto", "report", "fail"});
+  if (word == "report") result.on_stall = OnStall::Report;
+  if (word != "fail") return;
   if (!result.stall_watch) {
     throw usage_error(reaction->source + " needs to know of stalls, and " + timeout->source +
                       " looks for none");
   }
-  result.stall_fails = true;
+  result.on_stall = OnStall::Fail;
 }
 
 void Decision::decide_restarts() {

@@ -33,6 +33,13 @@ enum class Auth {
 };
 
 // Which streams of a local rank are redirected to or tee'd into files: torchrun's 0, 1, 2, 3.
+// What follows of a stall, besides that it is told.
+enum class OnStall {
+  Report,
+  Auto,  // Who is behind counts as lost where that costs the job no more than a step.
+  Fail,  // Who is behind counts as lost, or who stands where nobody knows that.
+};
+
 enum class Std : unsigned { None = 0, Out = 1, Err = 2, All = 3 };
 struct StdMap {
   Std everywhere = Std::None;
@@ -114,7 +121,7 @@ struct LaunchOptions {
   std::chrono::milliseconds shutdown_timeout{30'000};  // SIGTERM to SIGKILL.
   bool stall_watch = true;                             // Workers that stand still are noticed.
   std::optional<std::chrono::milliseconds> stall_timeout;  // Unset: learnt.
-  bool stall_fails = false;                                // Who stands still counts as lost.
+  OnStall on_stall = OnStall::Auto;
 
   // The program. Use worker_argv() for what to start.
   std::vector<std::string> program;  // argv of a worker; "${local_rank}" is replaced per worker.

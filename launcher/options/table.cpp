@@ -155,9 +155,10 @@ const std::vector<OptionRow>& option_table() {
        "A worker that lives and makes no progress for so long stalls the job: the stacks of all "
        "are told, with who is behind. auto: a limit for each phase, learnt from the run, of 60 s "
        "at least (docs/failures.md)."},
-      {"on-stall", 0, "report|fail", "report", Failures, false,
-       "What follows of a stall. fail: whoever is behind is killed, and the attempt ends as by any "
-       "worker's death."},
+      {"on-stall", 0, "auto|report|fail", "auto", Failures, false,
+       "What follows of a stall, besides the report. fail: whoever is behind is killed, and the "
+       "attempt ends as by any worker's death. auto: the same where it is known who is behind, and "
+       "the others go on in place (docs/failures.md). report: nothing."},
       {"exit-code-map", 0, "NAME=N,...", "none", Failures, false,
        "Other exit statuses for ddprun's own, as in lost=138,preempted=138 for a scheduler that "
        "tries again from 128 on: internal (70), timeout (71), coordinator (72), refused (73), lost "

@@ -366,6 +366,7 @@ std::string to_json(const FailureReport& report) {
                                 {"behind", stall.behind},
                                 {"why", stall.why},
                                 {"stacks", stall.stacks},
+                                {"job_stacks", stall.job_stacks},
                                 {"nccl_ras", stall.nccl_ras}});
   }
   if (report.cause) object["first_cause"] = cause_json(*report.cause);

@@ -20,7 +20,9 @@ struct StallNote {
   int attempt = 0;
   std::vector<int> behind;  // Ranks; none: nobody knows.
   std::string why;
-  std::string stacks;    // Of all ranks of this node.
+  std::string stacks;  // Of all ranks of this node.
+  // Of all ranks of the job, equal ones once, or why they are not here; "" = not asked for.
+  std::string job_stacks;
   std::string nccl_ras;  // What NCCL's RAS service has answered, or why it has not; "" = not asked.
 };
 

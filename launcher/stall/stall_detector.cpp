@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/stall/rank_names.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -25,17 +26,9 @@ constexpr std::int64_t idle_ms = 20;
 
 std::string phase_key(const RankLook& rank) { return rank.waits ? waiting_phase : rank.phase; }
 
-// "rank 1", "ranks 0-2, 5"
-std::string names(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
-    for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1; ++end) {
-    }
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[begin]);
-    if (end - begin > 1) text += fmt::format("-{}", ranks[end - 1]);
-  }
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+std::string phase_name(const RankLook& rank) {
+  if (rank.waits) return "a collective";
+  return rank.phase.empty() ? "a step" : '"' + rank.phase + '"';
 }
 
 std::string where(const RankLook& rank) {
@@ -48,25 +41,26 @@ std::string where(const RankLook& rank) {
 
 }  // namespace
 
-void StallDetector::attempt_started(bool all_ranks_here) {
+void StallDetector::attempt_started(bool all_ranks_here, bool restart_left) {
   all_ranks_here_ = all_ranks_here;
+  restart_left_ = restart_left;
   seen_.clear();
   last_look_.reset();
   told_ = Told::Nothing;
-  in_collective_.clear();
+  facts_ = {};
 }
 
-void StallDetector::reported(std::set<int> in_collective) {
+void StallDetector::reported(StackFacts facts) {
   if (told_ != Told::Asked) return;  // They went on meanwhile.
   told_ = Told::Reported;
-  in_collective_ = std::move(in_collective);
+  facts_ = std::move(facts);
 }
 
 milliseconds StallDetector::limit_of(const RankLook& rank) const {
   if (limits_.timeout) return *limits_.timeout;
-  const auto longest = longest_.find(phase_key(rank));
-  if (rank.done || longest == longest_.end()) return limits_.unknown;
-  return std::max(limits_.least, limits_.times * longest->second);
+  const auto learnt = learnt_.find(phase_key(rank));
+  if (rank.done || learnt == learnt_.end()) return limits_.unknown;
+  return std::max(limits_.least, limits_.times * learnt->second.longest);
 }
 
 StallStep StallDetector::look(const std::vector<RankLook>& ranks, TimePoint now) {
@@ -116,8 +110,10 @@ bool StallDetector::is_idle(const Seen& before, const RankLook& now) const {
 // these.
 void StallDetector::learn(const Seen& before) {
   if (before.last.said == 0 || before.last.state == 't') return;
-  milliseconds& longest = longest_[phase_key(before.last)];
-  longest = std::max(longest, stood(before));
+  Learnt& learnt = learnt_[phase_key(before.last)];
+  learnt.longest = std::max(learnt.longest, stood(before));
+  int& times = learnt.times[before.last.rank];
+  times = std::min(times + 1, limits_.passes);
 }
 
 bool StallDetector::stands(const Seen& rank) const {
@@ -151,7 +147,7 @@ std::vector<const StallDetector::Seen*> StallDetector::behind(const Sorted& rank
   if (!ranks.halted.empty()) return ranks.halted;
   std::vector<const Seen*> result;
   for (const Seen* rank : ranks.standing) {
-    if (in_collective_.contains(rank->last.rank)) continue;
+    if (facts_.in_collective.contains(rank->last.rank)) continue;
     if (!result.empty() && rank->last.step < result.front()->last.step) result.clear();
     if (result.empty() || rank->last.step == result.front()->last.step) result.push_back(rank);
   }
@@ -177,7 +173,7 @@ bool StallDetector::is_stall(const Sorted& ranks) const {
 StallStep StallDetector::judge(const Sorted& ranks) {
   if (!is_stall(ranks)) {
     told_ = Told::Nothing;
-    in_collective_.clear();
+    facts_ = {};
     return warn(ranks);
   }
   const auto blamed = behind(ranks);
@@ -193,7 +189,7 @@ StallStep StallDetector::judge(const Sorted& ranks) {
 std::string StallDetector::describe(const Sorted& ranks,
                                     const std::vector<const Seen*>& blamed) const {
   if (blamed.empty() && ranks.standing.empty()) {
-    return fmt::format("{} {}, for {}", names(numbers(ranks.waiting)),
+    return fmt::format("{} {}, for {}", rank_names(numbers(ranks.waiting)),
                        ranks.waiting.size() == 1
                            ? "waits in a collective to which nobody else comes any more"
                            : "wait in collectives for each other",
@@ -202,7 +198,7 @@ std::string StallDetector::describe(const Sorted& ranks,
   const auto& those = blamed.empty() ? ranks.standing : blamed;
   const Seen& first = *those.front();
   std::string text = fmt::format(
-      "{} {} {} for {} (limit {})", names(numbers(those)), those.size() == 1 ? "has" : "have",
+      "{} {} {} for {} (limit {})", rank_names(numbers(those)), those.size() == 1 ? "has" : "have",
       first.last.state == 'T' ? "been halted by a signal" : where(first.last),
       time_text(stood(first)), time_text(limit_of(first.last)));
   if (blamed.empty() && those.size() > 1) {
@@ -213,21 +209,23 @@ std::string StallDetector::describe(const Sorted& ranks,
 
 std::string StallDetector::waiting_text(const Sorted& ranks) const {
   if (ranks.waiting.empty()) return "";
-  return fmt::format(", while {} {} for others", names(numbers(ranks.waiting)),
+  return fmt::format(", while {} {} for others", rank_names(numbers(ranks.waiting)),
                      ranks.waiting.size() == 1 ? "waits" : "wait");
 }
 
 StallStep StallDetector::lose(const Sorted& ranks, StallStep found) {
   found.kind = Kind::Nothing;
-  if (told_ != Told::Reported || !limits_.fails) {
+  const bool is_told = told_ == Told::Reported || told_ == Told::Spared;
+  if (!is_told || limits_.loses == Loses::Nobody) {
     found.reason = "told already: " + found.reason;
     return found;
   }
+  if (limits_.loses == Loses::WhereCheap) return lose_where_cheap(ranks, std::move(found));
   if (found.behind.empty()) {
     found.behind = numbers(ranks.standing.empty() ? ranks.waiting : ranks.standing);
     // Whom they wait for may be on another node.
     if (!all_ranks_here_) {
-      std::erase_if(found.behind, [&](int rank) { return in_collective_.contains(rank); });
+      std::erase_if(found.behind, [&](int rank) { return facts_.in_collective.contains(rank); });
     }
   }
   if (found.behind.empty()) {
@@ -237,6 +235,90 @@ StallStep StallDetector::lose(const Sorted& ranks, StallStep found) {
   told_ = Told::Lost;
   found.kind = Kind::Lost;
   return found;
+}
+
+StallStep StallDetector::lose_where_cheap(const Sorted& ranks, StallStep found) {
+  const auto blamed = behind(ranks);
+  const std::string why_not = why_spared(ranks, blamed);
+  if (!why_not.empty()) {
+    found.reason = why_not;
+    if (std::exchange(told_, Told::Spared) == Told::Reported) found.kind = Kind::Spared;
+    return found;
+  }
+  for (const Seen* rank : blamed) {
+    lost_at_step_ = std::max(lost_at_step_.value_or(rank->last.step), rank->last.step);
+  }
+  told_ = Told::Lost;
+  found.kind = Kind::Lost;
+  return found;
+}
+
+// "" = it costs the others no more than a step that these are killed.
+std::string StallDetector::why_spared(const Sorted& ranks,
+                                      const std::vector<const Seen*>& blamed) const {
+  if (auto why = why_in_doubt(ranks, blamed); !why.empty()) return why;
+  for (const Seen* rank : blamed) {
+    if (auto why = why_no_guess(*rank); !why.empty()) return why;
+  }
+  if (!restart_left_) return "no restart is left";
+  if (all_ranks_here_ && blamed.size() == seen_.size()) return "no other rank could go on";
+  std::vector<int> cannot_park;
+  for (const auto& [number, rank] : seen_) {
+    const bool is_blamed = std::find(blamed.begin(), blamed.end(), &rank) != blamed.end();
+    if (!is_blamed && !rank.last.can_park) cannot_park.push_back(number);
+  }
+  if (cannot_park.empty()) return "";
+  return fmt::format("{} would not go on in place (docs/failures.md#recovery-in-place)",
+                     rank_names(cannot_park));
+}
+
+// Whether it is these that hold up all others.
+std::string StallDetector::why_in_doubt(const Sorted& ranks,
+                                        const std::vector<const Seen*>& blamed) const {
+  if (blamed.empty()) return "who is behind is not known for certain";
+  if (!ranks.moving.empty()) {
+    return fmt::format("{} may be at work", rank_names(numbers(ranks.moving)));
+  }
+  if (!ranks.halted.empty()) return "";
+  // A host that has queued fewer steps than another for their devices is no culprit, nor one that
+  // waits for its device by other calls than those by which stacks tell it.
+  std::vector<int> others = numbers(ranks.standing);
+  std::erase_if(others, [&](int rank) {
+    return std::any_of(blamed.begin(), blamed.end(),
+                       [&](const Seen* each) { return each->last.rank == rank; });
+  });
+  if (others.empty()) return "";
+  return fmt::format("who is behind is not known for certain, since {} {}, too", rank_names(others),
+                     others.size() == 1 ? "stands" : "stand");
+}
+
+// Whether its limit means what it should.
+std::string StallDetector::why_no_guess(const Seen& rank) const {
+  const std::string name = fmt::format("rank {}", rank.last.rank);
+  if (rank.last.said == 0) return name + " says nothing of its progress";
+  if (rank.last.done) return name + " is behind its last step, where it was never seen before";
+  if (const int passes = passes_of(rank.last); passes < limits_.passes) {
+    return fmt::format("how long {} may take is not known well: it was left {} times",
+                       phase_name(rank.last), passes);
+  }
+  if (facts_.in_kernel.contains(rank.last.rank)) {
+    return name + " waits in the kernel for a disk, a file server or a driver (state D)";
+  }
+  if (lost_at_step_ && rank.last.step <= *lost_at_step_) {
+    return fmt::format("the job has got no further since a rank was lost at step {}",
+                       *lost_at_step_);
+  }
+  return "";
+}
+
+// By the rank that was seen to leave it most often: of several that do the same, all leave it each
+// time.
+int StallDetector::passes_of(const RankLook& rank) const {
+  const auto learnt = learnt_.find(phase_key(rank));
+  int most = 0;
+  if (learnt == learnt_.end()) return most;
+  for (const auto& [number, times] : learnt->second.times) most = std::max(most, times);
+  return most;
 }
 
 StallStep StallDetector::warn(const Sorted& ranks) {

@@ -1,8 +1,8 @@
 // Whether ranks of this node stand still although their processes live, and who of them is behind.
 //
-//   looks at all ranks ---> Nothing --> Warn --> Report ----------------> Lost
+//   looks at all ranks ---> Nothing --> Warn --> Report ----------------> Lost, or Spared
 //                                       half     its limit is over:       once the report is there,
-//                                       of it    stacks are to be taken   and only if that is asked
+//                                       of it    stacks are to be taken   by what is asked for
 //
 // A rank stands when it says nothing new. One that is in a collective waits for others and is
 // behind nobody, however long: so a node whose ranks all wait blames none of its own, and whoever
@@ -11,6 +11,11 @@
 // How long a rank may stand is learnt from all ranks of this node, for each phase by itself:
 // validation may last minutes where a step lasts milliseconds. Of programs that say nothing there
 // is only what the kernel counts, and a limit only where the user gives one.
+//
+// Who is lost without having been asked for (Loses::WhereCheap) must be behind for certain, by a
+// limit that is no guess, and cost the others no more than a step: why_spared() has each reason
+// against it. And the job must get further from one such loss to the next, so that what hangs
+// again where it hung before, a file server's client, uses up no more than one restart.
 //
 // Time is counted from look to look, and a gap between two of them as one look: a launcher that was
 // itself halted, or a machine that slept, makes nobody late.
@@ -27,13 +32,21 @@
 
 namespace ddprun::launcher {
 
+// Who counts as lost, once the report is there.
+enum class Loses {
+  Nobody,
+  WhereCheap,  // Who is behind, if the others go on in place.
+  WhoStands,   // Who is behind, or all that stand where nobody knows that.
+};
+
 struct StallLimits {
   std::optional<std::chrono::milliseconds> timeout;  // As the user says; unset: learnt.
   std::chrono::milliseconds least{60'000};           // Learnt: at least this, ...
   int times = 5;  // ... and this many times the longest that a rank was in that phase.
   std::chrono::milliseconds unknown{600'000};  // Learnt, while no rank has ever left the phase.
   std::chrono::milliseconds look{1'000};       // Between two looks.
-  bool fails = false;                          // Who is behind counts as lost.
+  Loses loses = Loses::Nobody;
+  int passes = 10;  // WhereCheap: so often must one rank have been seen to leave that phase.
 };
 
 // One rank of this node whose worker runs, as it is now.
@@ -48,12 +61,20 @@ struct RankLook {
   char state = 'R';              // As the kernel says: T is halted, t is held by a debugger.
   std::int64_t used_ms = 0;      // Processor time of all its processes.
   std::int64_t written = 0;      // Bytes that they have written.
+  bool can_park = false;         // It can leave the attempt and keep its process.
+};
+
+// What the stacks say that were taken for a report.
+struct StackFacts {
+  std::set<int> in_collective;  // Ranks that wait for others, which Python says nowhere else.
+  std::set<int> in_kernel;      // Ranks with a thread that waits uninterruptibly, for a disk, say.
 };
 
 struct StallStep {
-  enum class Kind { Nothing, Warn, Report, Lost };
+  enum class Kind { Nothing, Warn, Report, Lost, Spared };
   Kind kind = Kind::Nothing;
-  // Warn, Report: who is behind; empty: nobody knows. Lost: who is to be killed.
+  // Warn, Report: who is behind; empty: nobody knows. Lost: who is to be killed. Spared: who is
+  // not, though it may be later on, and `reason` is why.
   std::vector<int> behind;
   std::chrono::milliseconds stood{0};  // The first of them, or of all that stand.
   std::string reason;                  // Never empty.
@@ -66,11 +87,11 @@ class StallDetector {
   explicit StallDetector(StallLimits limits) : limits_(limits) {}
 
   // Another attempt; what was learnt of phases stays. `all_ranks_here`: no other node has any.
-  void attempt_started(bool all_ranks_here);
+  // `restart_left`: another one follows if a worker of this one fails.
+  void attempt_started(bool all_ranks_here, bool restart_left = false);
   StallStep look(const std::vector<RankLook>& ranks, TimePoint now);
-  // The stacks that were to be taken after Report; `in_collective`: ranks whose stack says that
-  // they wait for others, which a Python program says nowhere else.
-  void reported(std::set<int> in_collective);
+  // The stacks that were to be taken after Report.
+  void reported(StackFacts facts);
 
   // How long this rank may stand now.
   std::chrono::milliseconds limit_of(const RankLook& rank) const;
@@ -82,6 +103,10 @@ class StallDetector {
     Milliseconds since{0};        // On the detector's clock: when it last said something new.
     std::int64_t used_since = 0;  // Processor time then.
     bool warned = false;
+  };
+  struct Learnt {
+    Milliseconds longest{0};   // In a phase that was left.
+    std::map<int, int> times;  // That it was seen to be, by rank.
   };
   struct Sorted {
     std::vector<const Seen*> halted, standing, waiting, moving;
@@ -98,6 +123,11 @@ class StallDetector {
   StallStep judge(const Sorted& ranks);
   StallStep warn(const Sorted& ranks);
   StallStep lose(const Sorted& ranks, StallStep found);
+  StallStep lose_where_cheap(const Sorted& ranks, StallStep found);
+  std::string why_spared(const Sorted& ranks, const std::vector<const Seen*>& blamed) const;
+  std::string why_in_doubt(const Sorted& ranks, const std::vector<const Seen*>& blamed) const;
+  std::string why_no_guess(const Seen& rank) const;
+  int passes_of(const RankLook& rank) const;
   bool is_stall(const Sorted& ranks) const;
   std::string describe(const Sorted& ranks, const std::vector<const Seen*>& blamed) const;
   std::string waiting_text(const Sorted& ranks) const;
@@ -107,12 +137,15 @@ class StallDetector {
 
   StallLimits limits_;
   bool all_ranks_here_ = true;
+  bool restart_left_ = false;
   Milliseconds clock_{0};
   std::optional<TimePoint> last_look_;
-  std::map<int, Seen> seen_;                     // By rank.
-  std::map<std::string, Milliseconds> longest_;  // In a phase that was left.
-  enum class Told { Nothing, Asked, Reported, Lost } told_ = Told::Nothing;  // Of this stall.
-  std::set<int> in_collective_;
+  std::map<int, Seen> seen_;              // By rank.
+  std::map<std::string, Learnt> learnt_;  // By phase.
+  // Of this stall.
+  enum class Told { Nothing, Asked, Reported, Spared, Lost } told_ = Told::Nothing;
+  StackFacts facts_;
+  std::optional<std::int64_t> lost_at_step_;  // The last one that was lost unasked.
 };
 
 }  // namespace ddprun::launcher

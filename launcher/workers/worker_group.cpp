@@ -704,6 +704,11 @@ void WorkerGroup::kill_worker(int local_rank) {
   if (worker && !worker->gone) worker->child.send_to_group(SIGKILL);
 }
 
+bool WorkerGroup::can_park(int local_rank) const {
+  const auto worker = impl_->workers.of_local_rank(local_rank);
+  return worker && worker->parking.can_park();
+}
+
 void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->workers.processes()) worker->child.send(signal);
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);

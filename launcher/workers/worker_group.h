@@ -99,6 +99,9 @@ class WorkerGroup {
   bool was_spare(int local_rank) const;
   bool was_kept(int local_rank) const;
 
+  // It has said that it can leave the attempt with its process.
+  bool can_park(int local_rank) const;
+
   int running() const;  // Workers whose end was not told.
   std::vector<int> pids() const;
 

@@ -17,6 +17,7 @@ import threading
 import time
 import unittest
 
+from free_port import free_port
 from patience import patience
 
 SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -55,6 +56,50 @@ all_reduce({reduced!r})
 """
 
 
+# Trains until the test says which ranks are to stand; the others wait for them. If it `parks`, the
+# next attempt may have its process. A second attempt ends well.
+PACED = """
+import os, sys, time
+sys.path[:0] = [{examples!r}]
+from progress_page import report
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    sys.exit()
+rank, parks, hang, step = os.environ["RANK"], {parks}, {hang!r}, 0
+channel = int(os.environ["DDPRUN_RANK_FD"])
+if parks:
+    os.write(channel, b"k")
+
+def message():
+    text = b""
+    while not text.endswith(bytes(2)):
+        byte = os.read(channel, 1)
+        if not byte:
+            sys.exit(1)
+        text += byte
+    return text
+
+def load_batch(fifo):
+    with open(fifo) as file:
+        file.read()
+
+known = time.monotonic() + {seconds}
+while time.monotonic() < known or not os.path.exists(hang):
+    step += 1
+    report(step, "train")
+    time.sleep(0.005)
+if rank in open(hang).read().split():
+    load_batch({batch!r})
+else:
+    report(step, "all-reduce")
+    if not parks:
+        load_batch({reduced!r})
+    else:
+        assert message().startswith(b"DDPRUN_ATTEMPT_OVER=")
+        os.write(channel, bytes([10]))
+        assert b"TORCHELASTIC_RESTART_COUNT=1" + bytes(1) in message()
+"""
+
+
 class RasServer:
     """NCCL's RAS service, as far as ddprun asks it."""
 
@@ -81,7 +126,7 @@ class RasServer:
                         lines.flush()
 
 
-class Stalls(unittest.TestCase):
+class StallCase(unittest.TestCase):
     def setUp(self):
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
@@ -99,30 +144,24 @@ class Stalls(unittest.TestCase):
             os.mkfifo(self.folder / name)
         self.events, self.report_file = self.folder / "events", self.folder / "report"
 
-    def start(self, *options, tells=True):
+    def write_worker(self, text, **words):
         worker = self.folder / "worker.py"
-        worker.write_text(WORKER.format(examples=str(SOURCE / "examples"), folder=str(self.folder), tells=tells,
-                                        batch=str(self.folder / "batch"), reduced=str(self.folder / "reduced")))
-        words = [DDPRUN, "--nproc-per-node", "3", "--event-log", str(self.events), "--report", str(self.report_file),
-                 *options, str(worker)]
-        job = subprocess.Popen(words, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        worker.write_text(text.format(examples=str(SOURCE / "examples"), folder=str(self.folder),
+                                      batch=str(self.folder / "batch"), reduced=str(self.folder / "reduced"), **words))
+        return str(worker)
+
+    def launch(self, *words, output=subprocess.PIPE):
+        job = subprocess.Popen([DDPRUN, *words], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+                               stdout=output, stderr=subprocess.STDOUT, text=True)
 
         def end():
             if job.poll() is None:
                 job.kill()
-            job.stdout.close()
+            if job.stdout:
+                job.stdout.close()
             job.wait()
         self.stack.callback(end)
         return job
-
-    def report(self):
-        return json.loads(self.report_file.read_text())
-
-    def told(self):
-        """The events of stalls so far."""
-        lines = self.events.read_text().splitlines() if self.events.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == "stalled"]
 
     def until(self, look, what):
         end = time.monotonic() + patience(60)
@@ -133,18 +172,32 @@ class Stalls(unittest.TestCase):
             time.sleep(0.05)
         self.fail(f"{what} did not come")
 
-    def release(self, job):
-        """Lets whoever waits go on, and who comes to wait later, until the job has ended."""
+    def release(self, *jobs):
+        """Lets whoever waits go on, and who comes to wait later, until the jobs have ended."""
         def ended():
             for name in ("batch", "reduced"):
                 with contextlib.suppress(OSError):  # Nobody waits there now.
                     os.close(os.open(self.folder / name, os.O_WRONLY | os.O_NONBLOCK))
-            return job.poll() is not None
+            return all(job.poll() is not None for job in jobs)
         self.until(ended, "the end")
 
     def seconds(self):
         """A limit that the workers' own start does not reach on this machine."""
         return f"{patience(1):.1f}"
+
+
+class Stalls(StallCase):
+    def start(self, *options, tells=True):
+        return self.launch("--nproc-per-node", "3", "--event-log", str(self.events), "--report", str(self.report_file),
+                           *options, self.write_worker(WORKER, tells=tells))
+
+    def report(self):
+        return json.loads(self.report_file.read_text())
+
+    def told(self):
+        """The events of stalls so far."""
+        lines = self.events.read_text().splitlines() if self.events.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == "stalled"]
 
     def test_a_rank_that_never_comes_is_named_and_the_others_are_not(self):
         ras = RasServer()
@@ -206,6 +259,115 @@ class Stalls(unittest.TestCase):
         self.assertIn("load_batch", cause["message"])
         self.assertEqual([event["behind"] for event in self.told()], [[], [1]])
         self.assertIn("have used no processor time", self.told()[0]["why"])
+
+
+class Node:
+    """One of the two of a job, with two workers."""
+
+    def __init__(self, case, rank, port, *options):
+        self.events, self.report_file, self.output_file = (
+            case.folder / f"{name}{rank}" for name in ("events", "report", "output"))
+        with open(self.output_file, "w") as output:
+            self.job = case.launch("--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                                   "--master-port", str(port), "--nproc-per-node", "2", "--max-restarts", "1",
+                                   "--event-log", str(self.events), "--report", str(self.report_file), *options,
+                                   output=output)
+
+    def output(self):
+        return self.output_file.read_text()
+
+    def named(self, name):
+        """The events of this name so far."""
+        lines = self.events.read_text().splitlines(keepends=True) if self.events.exists() else []
+        return [event for event in (json.loads(line) for line in lines if line.endswith("\n")) if event["event"] == name]
+
+    def stalls(self):
+        return json.loads(self.report_file.read_text())["stalls"]
+
+
+class TwoNodes(StallCase):
+    """Node 0 coordinates the job; ranks 2 and 3 are node 1's."""
+
+    def start(self, *options, parks):
+        # Enough for what a phase takes to be known: ddprun looks eight times in the limit.
+        limit = patience(1)
+        worker = self.write_worker(PACED, parks=parks, hang=str(self.folder / "hang"), seconds=3 * limit)
+        port = free_port()
+        return [Node(self, rank, port, "--stall-timeout", f"{limit:.1f}", *options, worker) for rank in (0, 1)]
+
+    def hang(self, ranks):
+        whole = self.folder / "hang.new"
+        whole.write_text(ranks)
+        whole.rename(self.folder / "hang")
+
+    def outputs(self, nodes):
+        for node in nodes:
+            node.job.wait(timeout=patience(60))
+        outputs = [node.output() for node in nodes]
+        self.assertEqual([node.job.returncode for node in nodes], [0, 0], outputs)
+        return outputs
+
+    def check_stacks(self, stacks):
+        self.assertRegex(stacks, r"(?m)^node 0 on \S+: ranks 0-1$")
+        self.assertRegex(stacks, r"(?m)^node 1 on \S+: ranks 2-3$")
+        # Of both nodes, and more than the names.
+        for word in (r"\(pid \d+\), step \d+, train$", r"\(pid \d+\), step \d+, all-reduce, waits for others$",
+                     r"^    thread \d+ |^    Thread \d+ "):
+            self.assertRegex(stacks, "(?m)" + word)
+
+    def test_a_rank_of_another_node_is_replaced_and_the_others_go_on_in_place(self):
+        nodes = self.start(parks=True)
+        self.hang("3")
+        outputs = self.outputs(nodes)
+        self.assertIn("rank 3 counts as lost: it gets SIGKILL (--on-stall auto)", outputs[1])
+        self.assertNotIn("counts as lost", outputs[0])
+        kept = {event["rank"]: event["was_kept"] for node in nodes for event in node.named("worker_started")
+                if event["attempt"] == 1}
+        self.assertEqual(kept, {0: True, 1: True, 2: True, 3: False}, outputs)
+        (stall,) = nodes[1].stalls()
+        self.assertEqual(stall["behind"], [3])
+        self.assertIn("rank 2 (pid ", stall["stacks"])
+        self.assertNotIn("rank 0 (pid ", stall["stacks"])
+        self.check_stacks(stall["job_stacks"])
+        self.assertIn("rank 3 (pid ", stall["job_stacks"])
+        self.assertEqual([(event["behind"], event["counts_as_lost"]) for event in nodes[1].named("stalled")],
+                         [([3], False), ([3], True)])
+        self.assertEqual(nodes[0].named("stalled"), [])
+
+    def test_where_the_others_would_not_go_on_in_place_it_is_only_told(self):
+        nodes = self.start(parks=False)
+        self.hang("3")
+        self.until(lambda: "nobody is killed for it" in nodes[1].output(), "the word that nobody is killed")
+        self.release(*[node.job for node in nodes])
+        outputs = self.outputs(nodes)
+        self.assertIn("(--on-stall auto): rank 2 would not go on in place", outputs[1])
+        self.assertEqual([(event["behind"], event["counts_as_lost"]) for event in nodes[1].named("stalled")], [([3], False)])
+
+    def test_two_nodes_that_stall_at_once_have_the_stacks_of_both(self):
+        nodes = self.start("--on-stall", "report", parks=False)
+        self.hang("1 3")
+        for node in nodes:
+            self.until(lambda: "stacks of the job's other nodes" in node.output(), "the report")
+        self.release(*[node.job for node in nodes])
+        self.outputs(nodes)
+        for node, rank in zip(nodes, (1, 3)):
+            (stall,) = node.stalls()
+            self.assertEqual(stall["behind"], [rank])
+            self.check_stacks(stall["job_stacks"])
+            self.assertRegex(stall["job_stacks"], r"(?m)^rank 1 |^ranks 1, 3, 2 that stand alike")
+
+    def test_a_coordinator_that_does_not_answer_is_named_in_the_report(self):
+        nodes = self.start("--rdzv-conf", "heartbeat_timeout=600", "--on-stall", "fail", parks=True)
+        for node in nodes:
+            self.until(lambda: len(node.named("worker_started")) == 2, "the workers")
+        nodes[0].job.send_signal(signal.SIGSTOP)
+        self.hang("3")
+        # It is lost all the same, and does not wait for ever.
+        self.until(lambda: "rank 3 counts as lost" in nodes[1].output(), "the loss")
+        nodes[0].job.send_signal(signal.SIGCONT)
+        self.outputs(nodes)
+        (stall,) = nodes[1].stalls()
+        self.assertIn("the other nodes' stacks are missing: ", stall["job_stacks"])
 
 
 unittest.main(argv=sys.argv[:1])

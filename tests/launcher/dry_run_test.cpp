@@ -199,7 +199,9 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
 }
 
 TEST_CASE("17.2: a plan says what becomes of workers that stand still", "[launcher][dry_run]") {
-  CHECK(has(line(plan({"/bin/true"}), "stalls"), "stacks are told   (default)"));
+  CHECK(has(line(plan({"/bin/true"}), "stalls"),
+            "who is behind is killed where the others go on in place   (default)"));
+  CHECK(has(line(plan({"--on-stall=report", "/bin/true"}), "stalls"), ": stacks are told   ("));
   CHECK(has(line(plan({"--stall-timeout=90", "--on-stall=fail", "/bin/true"}), "stalls"),
             "after 90 s without progress: stacks are told, and who is behind is killed   "
             "(--stall-timeout=90)"));

@@ -189,13 +189,16 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
 TEST_CASE("17.2: stalls are looked for and told, and fail what is told to fail", "[options]") {
   CHECK(options({}).stall_watch);
   CHECK_FALSE(options({}).stall_timeout);
-  CHECK_FALSE(options({}).stall_fails);
+  CHECK(options({}).on_stall == OnStall::Auto);
   CHECK(options({"--stall-timeout=300"}).stall_timeout == 300s);
-  CHECK(options({"--stall-timeout=0.5", "--on-stall", "fail"}).stall_fails);
-  CHECK(options({"--stall-timeout=auto", "--on-stall=fail"}).stall_fails);
+  CHECK(options({"--stall-timeout=0.5", "--on-stall", "fail"}).on_stall == OnStall::Fail);
+  CHECK(options({"--stall-timeout=auto", "--on-stall=fail"}).on_stall == OnStall::Fail);
   CHECK_FALSE(options({"--stall-timeout=auto"}).stall_timeout);
   CHECK_FALSE(options({"--stall-timeout=off", "--on-stall=report"}).stall_watch);
-  CHECK(options({}, {{"PET_STALL_TIMEOUT", "60"}, {"PET_ON_STALL", "fail"}}).stall_fails);
+  CHECK(options({}, {{"PET_STALL_TIMEOUT", "60"}, {"PET_ON_STALL", "fail"}}).on_stall ==
+        OnStall::Fail);
+  CHECK(options({"--on-stall=report"}).on_stall == OnStall::Report);
+  CHECK_FALSE(options({"--stall-timeout=off", "--on-stall=auto"}).stall_watch);
   CHECK(has(error_of({"--stall-timeout=off", "--on-stall=fail"}), "--stall-timeout=off looks for"));
   CHECK(has(error_of({"--stall-timeout=0"}), "--stall-timeout=0"));
   CHECK(has(error_of({"--stall-timeout=never"}), "seconds"));

@@ -419,9 +419,11 @@ TEST_CASE("17.2: a report says who stood still for how long, and has the stacks 
                            .behind = {3},
                            .why = "rank 3 has said nothing",
                            .stacks = "rank 3\n    in futex\xff\n",
+                           .job_stacks = "node 0 on host-a: ranks 0-1",
                            .nccl_ras = "rank 3 is missing"});
   const auto json = nlohmann::json::parse(to_json(report));
   CHECK(json["stalls"][0]["behind"] == std::vector<int>{3});
+  CHECK(json["stalls"][0]["job_stacks"] == "node 0 on host-a: ranks 0-1");
   CHECK(json["stalls"][0]["nccl_ras"] == "rank 3 is missing");
   CHECK(json["first_cause"]["hung_ms"] == 61'250);
   has(to_text(report),

@@ -72,7 +72,7 @@ class Node {
 };
 
 StallLimits of(std::chrono::milliseconds timeout, bool fails = false) {
-  return {.timeout = timeout, .fails = fails};
+  return {.timeout = timeout, .loses = fails ? Loses::WhoStands : Loses::Nobody};
 }
 
 using Ranks = std::vector<int>;
@@ -105,7 +105,7 @@ TEST_CASE("16.3: the one that does not come to a collective is behind, not those
 
 TEST_CASE("16.3: what stands counts as lost once its report is there, if that is asked for",
           "[stall]") {
-  Node node(2, {.fails = true});
+  Node node(2, {.loses = Loses::WhoStands});
   node.train(2);
   node.wait(0);
   CHECK(node.pass(61s).back().kind == Kind::Report);
@@ -118,7 +118,7 @@ TEST_CASE("16.3: what stands counts as lost once its report is there, if that is
 }
 
 TEST_CASE("16.3: one that goes on while its report is made is not lost", "[stall]") {
-  Node node(2, {.fails = true});
+  Node node(2, {.loses = Loses::WhoStands});
   node.train(2);
   node.wait(0);
   CHECK(node.pass(61s).back().kind == Kind::Report);
@@ -174,7 +174,7 @@ TEST_CASE("16.3: after the last step a rank has the time of a phase that nobody 
 }
 
 TEST_CASE("16.3: all that stand alike are reported, and nobody of them is blamed", "[stall]") {
-  Node node(3, {.fails = true});
+  Node node(3, {.loses = Loses::WhoStands});
   node.train(3);
   const auto news = node.pass(61s);
   REQUIRE(news.size() == 1);
@@ -199,7 +199,7 @@ TEST_CASE("16.3: of those that stand the one at the earliest step is behind", "[
 TEST_CASE("16.3: ranks of one node that all wait for each other stall, those of several do not",
           "[stall]") {
   for (const bool all_ranks_here : {true, false}) {
-    Node node(2, {.fails = true}, all_ranks_here);
+    Node node(2, {.loses = Loses::WhoStands}, all_ranks_here);
     node.train(3);
     node.wait(0);
     node.wait(1);
@@ -302,13 +302,13 @@ TEST_CASE("17.2: what stacks say of collectives tells who is behind where nothin
   for (const bool all_ranks_here : {true, false}) {
     Node one_is_not(3, of(20s, true), all_ranks_here);
     CHECK(one_is_not.pass(21s).back().behind.empty());
-    one_is_not.detector.reported({0, 2});
+    one_is_not.detector.reported({.in_collective = {0, 2}, .in_kernel = {}});
     CHECK(one_is_not.pass(2s).back().behind == Ranks{1});
 
     // All wait: for one of another node, or for each other.
     Node all_wait(2, of(20s, true), all_ranks_here);
     CHECK(all_wait.pass(21s).back().kind == Kind::Report);
-    all_wait.detector.reported({0, 1});
+    all_wait.detector.reported({.in_collective = {0, 1}, .in_kernel = {}});
     const auto lost = all_wait.pass(60s);
     CHECK(lost.size() == (all_ranks_here ? 1U : 0U));
   }
@@ -328,4 +328,208 @@ TEST_CASE("16.3: workers that have ended, or are new, do not stand", "[stall]") 
   node.ranks.clear();
   CHECK(node.pass(1h).empty());
   CHECK(node.last.reason == "no worker runs");
+}
+
+// ---- --on-stall auto ----
+
+namespace {
+
+// Ranks that can park, in a job that has a restart left and knows how long its phases last.
+struct CheapNode : Node {
+  explicit CheapNode(int count, bool all_ranks_here = true,
+                     StallLimits limits = {.loses = Loses::WhereCheap})
+      : Node(count, limits, all_ranks_here) {
+    for (RankLook& rank : ranks) rank.can_park = true;
+    another_attempt(all_ranks_here);
+    train(12);
+  }
+  void another_attempt(bool all_ranks_here = true, bool restart_left = true) {
+    detector.attempt_started(all_ranks_here, restart_left);
+  }
+  // The last rank does not come to the collective, and its report is made.
+  void stall(StackFacts facts = {}) {
+    for (std::size_t i = 0; i + 1 < ranks.size(); ++i) wait(ranks[i].rank);
+    CHECK(pass(61s).back().kind == Kind::Report);
+    detector.reported(std::move(facts));
+  }
+  std::string why_spared() {
+    const auto told = pass(10s);
+    return told.size() == 1 && told[0].kind == Kind::Spared ? told[0].reason : "not spared";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("16.3: unasked, who is behind is lost where that costs the others no more than a step",
+          "[stall]") {
+  for (const bool all_ranks_here : {true, false}) {
+    CheapNode node(3, all_ranks_here);
+    node.stall();
+    const auto news = node.pass(10s);
+    REQUIRE(news.size() == 1);
+    CHECK(news[0].kind == Kind::Lost);
+    CHECK(news[0].behind == Ranks{2});
+    CHECK(contains(news[0].reason, "rank 2 has said nothing in \"backward\" after step 12"));
+  }
+}
+
+TEST_CASE("16.3: a limit that the user gives is as good as one that is learnt", "[stall]") {
+  CheapNode node(2, true, {.timeout = 10s, .loses = Loses::WhereCheap});
+  node.wait(0);
+  CHECK(node.pass(11s).back().kind == Kind::Report);
+  node.detector.reported({});
+  CHECK(node.pass(2s).back().kind == Kind::Lost);
+}
+
+TEST_CASE("16.3: unasked, nobody is lost of whom it is not certain that he holds up the others",
+          "[stall]") {
+  SECTION("all stand alike") {
+    CheapNode node(2);
+    CHECK(node.pass(61s).back().kind == Kind::Report);
+    node.detector.reported({});
+    CHECK(node.why_spared() == "who is behind is not known for certain");
+  }
+  SECTION("another one stands at a later step, as hosts of devices do") {
+    CheapNode node(3);
+    node.wait(0);
+    node.say(1, "backward", 13);
+    CHECK(node.pass(62s).back().behind == Ranks{2});
+    node.detector.reported({});
+    CHECK(node.why_spared() == "who is behind is not known for certain, since rank 1 stands, too");
+  }
+  SECTION("the same, where their stacks say that they wait") {
+    CheapNode node(3);
+    CHECK(node.pass(62s).back().behind.empty());
+    node.detector.reported({.in_collective = {0, 1}, .in_kernel = {}});
+    CHECK(node.why_spared() ==
+          "who is behind is not known for certain, since ranks 0-1 stand, too");
+  }
+  SECTION("another one is at work, perhaps for all") {
+    CheapNode node(3);
+    node.wait(0);
+    node.say(1, "validation", 12);
+    CHECK(node.pass(61s).back().behind == Ranks{2});
+    node.detector.reported({});
+    CHECK(node.why_spared() == "rank 1 may be at work");
+    // Once it waits, too, there is no doubt any more.
+    node.wait(1);
+    CHECK(node.pass(2s).back().kind == Kind::Lost);
+  }
+}
+
+TEST_CASE("16.3: unasked, nobody is lost by a limit that is a guess", "[stall]") {
+  SECTION("of a phase that was seldom left: validation, a checkpoint") {
+    CheapNode node(2);
+    for (int i = 0; i < 9; ++i) {
+      node.say(1, "checkpoint", 12);
+      node.look();
+      node.train(1);
+    }
+    node.say(1, "checkpoint", 12);
+    node.stall();
+    CHECK(node.why_spared() ==
+          "how long \"checkpoint\" may take is not known well: it was left 9 times");
+  }
+  SECTION("which several ranks leave at once: that is one time") {
+    CheapNode node(3);
+    for (int i = 0; i < 4; ++i) {
+      for (int rank : {0, 1, 2}) node.say(rank, "validation", 12);
+      node.look();
+      node.train(1);
+    }
+    node.say(2, "validation", 12);
+    node.stall();
+    CHECK(contains(node.why_spared(), "it was left 4 times"));
+  }
+  SECTION("of a phase that no rank has left yet") {
+    CheapNode node(2);
+    node.say(1, "compile", 12);
+    node.wait(0);
+    CHECK(node.pass(601s).back().kind == Kind::Report);
+    node.detector.reported({});
+    CHECK(contains(node.why_spared(), "it was left 0 times"));
+  }
+  SECTION("after the last step") {
+    CheapNode node(2);
+    node[1].done = true;
+    node.wait(0);
+    CHECK(node.pass(601s).back().kind == Kind::Report);
+    node.detector.reported({});
+    CHECK(contains(node.why_spared(), "rank 1 is behind its last step"));
+  }
+  SECTION("of a program that says nothing") {
+    Node node(2, {.timeout = 20s, .loses = Loses::WhereCheap});
+    node.detector.attempt_started(true, true);
+    for (RankLook& rank : node.ranks) rank.can_park = true;
+    CHECK(node.pass(21s).back().kind == Kind::Report);
+    node.detector.reported({.in_collective = {0}, .in_kernel = {}});
+    CHECK(node.pass(2s).back().kind == Kind::Spared);
+    CHECK(node.pass(1h).empty());
+  }
+  SECTION("while it waits for a file server") {
+    CheapNode node(2);
+    node.stall({.in_collective = {}, .in_kernel = {1}});
+    CHECK(contains(node.why_spared(), "rank 1 waits in the kernel"));
+  }
+  SECTION("while a debugger holds it") {
+    CheapNode node(2);
+    node.wait(0);
+    node[1].state = 't';
+    CHECK(node.pass(1h).empty());
+  }
+}
+
+TEST_CASE("16.3: unasked, nobody is lost where the others would lose more than a step", "[stall]") {
+  SECTION("one of them cannot park") {
+    CheapNode node(4);
+    node[0].can_park = node[1].can_park = false;
+    node.stall();
+    CHECK(node.why_spared() ==
+          "ranks 0-1 would not go on in place (docs/failures.md#recovery-in-place)");
+    // That the one behind cannot is all the same, and the others may say it later.
+    node[0].can_park = node[1].can_park = true;
+    node[3].can_park = false;
+    CHECK(node.pass(2s).back().kind == Kind::Lost);
+  }
+  SECTION("no restart is left") {
+    CheapNode node(2);
+    node.another_attempt(true, false);
+    node.train(1);
+    node.stall();
+    CHECK(node.why_spared() == "no restart is left");
+  }
+  SECTION("there are no others") {
+    for (const bool all_ranks_here : {true, false}) {
+      CheapNode node(1, all_ranks_here);
+      node[0].state = 'T';
+      CHECK(node.pass(61s).back().behind == Ranks{0});
+      node.detector.reported({});
+      const StallStep next = node.look();
+      CHECK(next.kind == (all_ranks_here ? Kind::Spared : Kind::Lost));
+    }
+  }
+}
+
+TEST_CASE("16.3: unasked, the next one is lost once the job has got further", "[stall]") {
+  CheapNode node(2);
+  node.stall();
+  CHECK(node.pass(2s).back().kind == Kind::Lost);
+  node.another_attempt();
+  // In place, at the same step, and the file server is still away.
+  for (int rank : {0, 1}) node.say(rank, "backward", 12);
+  node.stall();
+  CHECK(node.why_spared() == "the job has got no further since a rank was lost at step 12");
+  node.another_attempt();
+  node.train(13);
+  node.stall();
+  CHECK(node.pass(2s).back().kind == Kind::Lost);
+}
+
+TEST_CASE("16.3: unasked, a halted rank is lost though the others say nothing of a wait",
+          "[stall]") {
+  CheapNode node(3);
+  node[2].state = 'T';
+  CHECK(node.pass(61s).back().behind == Ranks{2});
+  node.detector.reported({});
+  CHECK(node.pass(2s).back().kind == Kind::Lost);
 }
