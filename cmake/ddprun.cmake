@@ -66,10 +66,10 @@ if(CCACHE)
 endif()
 
 # g++ spends most of a unit on the headers that it shares with its neighbours, so units are compiled
-# several at a time: this many of a library. More save little and make what is touched last wait; but
+# several at a time: this many of a library or a test program. More save little and make what is touched last wait; but
 # with LibTorch, of which each compilation instantiates 4 s of templates before it comes to our code, and with
 # Asio and JSON, of which it is 1 to 2 s.
-option(DDPRUN_UNITY "Compile several units of a library at a time" ON)
+option(DDPRUN_UNITY "Compile several units of a library or a test program at a time" ON)
 set(DDPRUN_UNITY_UNITS 6 CACHE STRING "How many")
 set(DDPRUN_UNITY_NETWORK_UNITS 12 CACHE STRING "How many that include Asio or JSON")
 set(DDPRUN_UNITY_TORCH_UNITS 12 CACHE STRING "How many that include LibTorch")
@@ -167,6 +167,8 @@ function(ddprun_test name)
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE ddprun_test_main ${ARG_LINKS})
     target_precompile_headers(${name} REUSE_FROM ddprun_catch_pch)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${DDPRUN_UNITY}
+                          UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_UNITS})
   endif()
   # ctest's limit is a last resort: each wait in a test has its own, stretched on a busy machine
   # (tests/testing/patience.h), and says what did not come.

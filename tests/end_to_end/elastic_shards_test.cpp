@@ -12,10 +12,10 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr auto limit = 120s;
+constexpr auto shards_limit = 120s;
 
-std::vector<std::string> train(const TemporaryFolder& folder, const std::string& name,
-                               const std::string& steps) {
+std::vector<std::string> train_in_shards(const TemporaryFolder& folder, const std::string& name,
+                                         const std::string& steps) {
   return small_training({"--shards", "2", "--print-freq", "1", "--checkpoint-every", "5", "--steps",
                          steps, "--checkpoint-dir", folder / name, "--metrics",
                          folder / (name + ".jsonl")});
@@ -35,7 +35,7 @@ int workers_at_work(const std::string& metrics) {
 }
 
 bool wait_for_workers(Process& process, int workers, const std::string& metrics) {
-  return process.wait_until([&] { return workers_at_work(metrics) == workers; }, limit);
+  return process.wait_until([&] { return workers_at_work(metrics) == workers; }, shards_limit);
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks trains the bits of one wo
   const auto node = launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
                             endpoint, "--rdzv-id", "shards", "--rdzv-conf", "last_call_timeout=0",
                             "--nproc-per-node", "1", "--max-restarts", "3"}) +
-                    train(folder, "elastic", "1000000");
+                    train_in_shards(folder, "elastic", "1000000");
   Process first(node, one_thread);
   REQUIRE(wait_for_workers(first, 1, metrics));
   auto second = std::make_unique<Process>(node, one_thread);
@@ -56,7 +56,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks trains the bits of one wo
   second.reset();
   REQUIRE(wait_for_workers(first, 1, metrics));
   first.send_signal(SIGTERM);
-  const auto stopped = first.wait(limit);
+  const auto stopped = first.wait(shards_limit);
   INFO(stopped.output);
   REQUIRE(stopped.status == 75);
   const std::size_t told = stopped.output.rfind("SIGTERM: saved step ");  // Growing stops, too.
@@ -64,7 +64,8 @@ TEST_CASE("16.3: an elastic job that grows and shrinks trains the bits of one wo
   const int steps = number_after(stopped.output.substr(told), "SIGTERM: saved step ");
   REQUIRE(steps > 0);
 
-  const auto alone = run(train(folder, "alone", std::to_string(steps)), limit, one_thread);
+  const auto alone =
+      run(train_in_shards(folder, "alone", std::to_string(steps)), shards_limit, one_thread);
   INFO(alone.output);
   REQUIRE(alone.status == 0);
   const bool same_weights = newest_tensors(folder / "elastic") == newest_tensors(folder / "alone");

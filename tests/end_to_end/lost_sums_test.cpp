@@ -6,7 +6,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr int steps = 10;  // A checkpoint each five.
+constexpr int summed_steps = 10;  // A checkpoint each five.
 
 // A clean job's weights, or those of one whose rank 1 dies, and what it said.
 std::pair<std::string, std::string> train_two(const std::string& wish,
@@ -15,7 +15,7 @@ std::pair<std::string, std::string> train_two(const std::string& wish,
   // The gradients in one sum: after one that was lost the next would throw.
   auto train =
       small_training({"--no-overlap", "--print-freq", "1", "--checkpoint-every", "5", "--steps",
-                      std::to_string(steps), "--checkpoint-dir", folder / "job"}) +
+                      std::to_string(summed_steps), "--checkpoint-dir", folder / "job"}) +
       more;
   train[0] = DDPRUN_DYING_TRAIN;
   auto variables = with_wish(wish);

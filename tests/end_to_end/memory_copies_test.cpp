@@ -9,10 +9,8 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr auto limit = recovery_limit;
-
 // Epochs of 8 steps, each of which ends with a checkpoint on the disk; in memory each 2 steps.
-std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name) {
+std::vector<std::string> two_checkpoints(const TemporaryFolder& folder, const std::string& name) {
   return small_training({"--shards", "4", "--print-freq", "1", "--steps", "24", "--snapshot-every",
                          "2", "--checkpoint-dir", folder / name});
 }
@@ -28,11 +26,11 @@ class TwoNodes {
                                               "--restart-memory", "64M"};
     for (int node = 0; node < 2; ++node) {
       nodes_[node] = std::make_unique<Process>(
-          launch_node(node, port, options, training(folder_, "job")), one_thread);
+          launch_node(node, port, options, two_checkpoints(folder_, "job")), one_thread);
     }
   }
   void wait_until_in_the_second_epoch() {
-    const bool there = nodes_[0]->wait_for_output("Epoch: [2][4/8]", limit);
+    const bool there = nodes_[0]->wait_for_output("Epoch: [2][4/8]", recovery_limit);
     INFO(nodes_[0]->output());
     REQUIRE(there);
   }
@@ -52,11 +50,11 @@ class TwoNodes {
       for (const int pid : descendants_of(node->pid())) all.push_back(pid);
     }
     for (const auto& node : nodes_) node->send_signal(SIGKILL);
-    REQUIRE(wait_until_gone(all, limit));
+    REQUIRE(wait_until_gone(all, recovery_limit));
   }
   // Both end well; what node 0 has said, with that of rank 0.
   std::string ends_well() {
-    const auto first = nodes_[0]->wait(limit), second = nodes_[1]->wait(limit);
+    const auto first = nodes_[0]->wait(recovery_limit), second = nodes_[1]->wait(recovery_limit);
     INFO(first.output << second.output);
     REQUIRE(first.status == 0);
     REQUIRE(second.status == 0);
@@ -71,7 +69,7 @@ class TwoNodes {
 
 std::string golden() {
   TemporaryFolder folder;
-  const auto alone = run(training(folder, "alone"), limit, one_thread);
+  const auto alone = run(two_checkpoints(folder, "alone"), recovery_limit, one_thread);
   INFO(alone.output);
   REQUIRE(alone.status == 0);
   return newest_tensors(folder / "alone");

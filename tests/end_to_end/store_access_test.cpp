@@ -145,11 +145,11 @@ TEST_CASE("15.5: a rank is not given twice while a job forms, and only its host 
   Process second(node(1, 1), variables);
   REQUIRE(first.wait_for_output("waiting for node 2", 60s));
   // Without the secret nobody gets the rank that is free.
-  const auto stranger = run(hosts.on(2, attacker({"join", NetworkHosts::address(0), "29500", "1",
-                                                  "nnodes=3:3", "elastic=0", "rank=2"})),
-                            60s);
-  INFO(stranger.output);
-  CHECK(contains(stranger.output, "joined=0"));
+  const auto joiner = run(hosts.on(2, attacker({"join", NetworkHosts::address(0), "29500", "1",
+                                                "nnodes=3:3", "elastic=0", "rank=2"})),
+                          60s);
+  INFO(joiner.output);
+  CHECK(contains(joiner.output, "joined=0"));
 
   // All are one host by their names here: the first agent has to show that it is alive.
   const auto twice = run(node(3, 1), 60s, variables);

@@ -16,15 +16,8 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr auto limit = recovery_limit;
-
-std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name,
-                                  const std::string& steps) {
-  return recovering_training(folder, name, steps);
-}
-
 void require_output(Process& process, const std::string& text) {
-  const bool said = process.wait_for_output(text, limit);
+  const bool said = process.wait_for_output(text, recovery_limit);
   INFO(process.output());
   REQUIRE(said);
 }
@@ -42,7 +35,7 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
     }
     return false;
   };
-  CHECK(process.wait_until(trains, limit));
+  CHECK(process.wait_until(trains, recovery_limit));
 }
 
 // As /proc tells it: 'T' = halted.
@@ -81,7 +74,7 @@ void require_saved_by_sigterm(const std::string& output, const std::string& chec
 // The same of a job that runs, which is told to stop. Returns its output.
 std::string require_saved_when_stopped(Process& process, const std::string& checkpoints) {
   process.send_signal(SIGTERM);
-  const auto stopped = process.wait(limit);
+  const auto stopped = process.wait(recovery_limit);
   INFO(stopped.output);
   REQUIRE(stopped.status == 75);
   require_saved_by_sigterm(stopped.output, checkpoints);
@@ -97,8 +90,8 @@ TEST_CASE("16.3: a killed worker is replaced, and the others keep their processe
     TemporaryFolder folder;
     const auto job = launch({"--standalone", "--nproc-per-node", "3", "--max-restarts", "1",
                              "--spares", spares}) +
-                     training(folder, "job", "9");
-    const auto ended = run(job, limit, with_wish("0 1 backward 6"));
+                     recovering_training(folder, "job", "9");
+    const auto ended = run(job, recovery_limit, with_wish("0 1 backward 6"));
     INFO(ended.output);
     REQUIRE(ended.status == 0);
     const auto before = pids_of(ended.output, 0), after = pids_of(ended.output, 1);
@@ -121,8 +114,8 @@ TEST_CASE("16.3: a worker that is halted in a step counts as lost, and the other
   const auto job =
       launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--stall-timeout",
               std::to_string(seconds), "--on-stall", "fail", "--report", folder / "report"}) +
-      training(folder, "job", "9");
-  const auto ended = run(job, limit, with_wish("0 1 halt:backward 6"));
+      recovering_training(folder, "job", "9");
+  const auto ended = run(job, recovery_limit, with_wish("0 1 halt:backward 6"));
   INFO(ended.output);
   REQUIRE(ended.status == 0);
   const auto before = pids_of(ended.output, 0), after = pids_of(ended.output, 1);
@@ -146,8 +139,8 @@ TEST_CASE("16.3: the others go on also without the worker that was rank 0, twice
           "[recovery][launcher]") {
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "3"}) +
-                   training(folder, "job", "9");
-  const auto ended = run(job, limit, with_wish("0 0 optimizer 3 1 0 backward 6"));
+                   recovering_training(folder, "job", "9");
+  const auto ended = run(job, recovery_limit, with_wish("0 0 optimizer 3 1 0 backward 6"));
   INFO(ended.output);
   REQUIRE(ended.status == 0);
   const auto first = pids_of(ended.output, 0);
@@ -170,7 +163,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that 
   const auto node = launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
                             endpoint, "--rdzv-id", "in-place", "--rdzv-conf", "last_call_timeout=0",
                             "--nproc-per-node", "1", "--max-restarts", "3"}) +
-                    training(folder, "elastic", "1000000");
+                    recovering_training(folder, "elastic", "1000000");
   Process first(node, one_thread);
   require_output(first, "attempt 0 rank 0 of 1 is pid");
   Process second(node, one_thread);
@@ -178,7 +171,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that 
   require_output(second, " rank 1 of 2 is pid");
   const auto of_second = descendants_of(second.pid());
   second.send_signal(SIGKILL);
-  REQUIRE(wait_until_gone(of_second, limit));
+  REQUIRE(wait_until_gone(of_second, recovery_limit));
   require_output(first, "attempt 2 rank 0 of 1 is pid");
   require_output(first, "attempt 2 goes on in place");
   wait_until_it_trains(first, folder / "elastic.jsonl", 2);
@@ -197,7 +190,7 @@ TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recov
   const int survivor = number_after(job.output(), "rank 0 of 2 is pid ");
   const int victim = number_after(job.output(), "rank 1 of 2 is pid ");
   ::kill(victim, SIGKILL);
-  const auto ended = job.wait(limit);
+  const auto ended = job.wait(recovery_limit);
   INFO(ended.output);
   REQUIRE(ended.status == 0);
   const std::string kept = "rank 0 of 2 is pid " + std::to_string(survivor) + " at step ";
@@ -211,7 +204,7 @@ TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in 
           "[recovery][launcher]") {
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
-                   training(folder, "fewer", "1000000");
+                   recovering_training(folder, "fewer", "1000000");
   // The one that dies was rank 0, so that the other one's rank changes twice.
   Process process(job, with_wish("0 0 optimizer 3"));
   require_output(process, "attempt 1 rank 0 of 1 is pid");
@@ -223,7 +216,7 @@ TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in 
 
   process.send_signal(SIGTERM);
 
-  const auto ended = process.wait(limit);
+  const auto ended = process.wait(recovery_limit);
   INFO(ended.output);
   REQUIRE(ended.status == 75);
   const int survivor = pids_of(ended.output, 0).at(1);
@@ -235,9 +228,9 @@ TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in 
 
 TEST_CASE("14.10: SIGTERM as soon as the first step is done keeps it", "[launcher]") {
   TemporaryFolder folder;
-  const auto job =
-      launch({"--standalone", "--nproc-per-node", "2"}) + training(folder, "one", "1000000");
-  const auto ended = run(job, limit, with_wish("0 0 stop:report 1"));
+  const auto job = launch({"--standalone", "--nproc-per-node", "2"}) +
+                   recovering_training(folder, "one", "1000000");
+  const auto ended = run(job, recovery_limit, with_wish("0 0 stop:report 1"));
   INFO(ended.output);
   CHECK(ended.status != 0);
   require_saved_by_sigterm(ended.output, folder / "one");
@@ -249,9 +242,9 @@ TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done 
           "[recovery][launcher]") {
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
-                   training(folder, "first", "1000000");
+                   recovering_training(folder, "first", "1000000");
   const auto ended =
-      run(job, limit, with_wish("0 0 optimizer 3 1 0 stop:forward 3 1 0 stop:forward 4"));
+      run(job, recovery_limit, with_wish("0 0 optimizer 3 1 0 stop:forward 3 1 0 stop:forward 4"));
   INFO(ended.output);
   CHECK(ended.status != 0);
   CHECK(pids_of(ended.output, 1).size() == 1);
@@ -266,8 +259,9 @@ TEST_CASE("16.3: SIGTERM while the peers of the next attempt are met keeps what 
   const double grace = static_cast<double>(patience(8'000ms).count()) / 1e3;
   const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
                            "--shutdown-timeout", std::to_string(grace)}) +
-                   training(folder, "met", "1000000");
-  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:meet 6 1 1 halt:meet 0"));
+                   recovering_training(folder, "met", "1000000");
+  const auto ended =
+      run(job, recovery_limit, with_wish("0 1 backward 6 1 0 stop:meet 6 1 1 halt:meet 0"));
   INFO(ended.output);
   CHECK(ended.status == 75);
   CHECK(contains(ended.output, "SIGTERM: saved step 6 "));
@@ -279,8 +273,8 @@ TEST_CASE("16.3: SIGTERM after the peers were met waits for a step of all of the
           "[recovery][launcher]") {
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
-                   training(folder, "state", "1000000");
-  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:state 6"));
+                   recovering_training(folder, "state", "1000000");
+  const auto ended = run(job, recovery_limit, with_wish("0 1 backward 6 1 0 stop:state 6"));
   INFO(ended.output);
   CHECK(ended.status == 75);
   require_saved_by_sigterm(ended.output, folder / "state");
@@ -296,7 +290,7 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
     const auto node =
         launch({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id",
                 "parked", "--nproc-per-node", "2", "--max-restarts", "3"}) +
-        training(folder, "job", "1000000");
+        recovering_training(folder, "job", "1000000");
     Process first(node, one_thread);
     require_output(first, "waiting for 1 more node");
     Process second(node, one_thread);
@@ -305,9 +299,9 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
     second.send_signal(lost_by);
     // Its own workers may have had the others agree on a step before their node said goodbye.
     require_output(first, "waiting for 1 more node (1 of 2 nodes here");
-    const auto gone = second.wait(limit);
+    const auto gone = second.wait(recovery_limit);
     first.send_signal(SIGTERM);
-    const auto stopped = first.wait(limit);
+    const auto stopped = first.wait(recovery_limit);
     INFO(gone.output << stopped.output);
     CHECK(stopped.status == 75);
     // The second node's workers may have saved the same step, as they were told to end.
@@ -319,7 +313,7 @@ TEST_CASE("16.3: a folder of checkpoints that is away during a recovery costs no
           "[recovery][launcher]") {
   TemporaryFolder folder;
   Process process(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
-                      training(folder, "job", "1000000"),
+                      recovering_training(folder, "job", "1000000"),
                   one_thread);
   wait_until_it_trains(process, folder / "job.jsonl", 0);
   std::filesystem::rename(folder / "job", folder / "away");
@@ -336,11 +330,11 @@ TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[rec
   TemporaryFolder folder;
   const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
                            "--shutdown-timeout", patience_seconds(15)}) +
-                   training(folder, "job", "1000000");
+                   recovering_training(folder, "job", "1000000");
   Process process(job, with_wish("0 1 halt:backward 4"));
   require_output(process, "attempt 0 rank 1 of 2 is pid");
   const int halted = pids_of(process.output(), 0).at(1);
-  CHECK(process.wait_until([&] { return state_of(halted) == 'T'; }, limit));
+  CHECK(process.wait_until([&] { return state_of(halted) == 'T'; }, recovery_limit));
   const std::string output = require_saved_when_stopped(process, folder / "job");
   CHECK(contains(output, "SIGTERM: saved step 4 "));
 }
@@ -353,14 +347,14 @@ TEST_CASE("16.3: below MIN the wait for a node ends, with a checkpoint and 75",
       launch({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id",
               "below", "--rdzv-conf", "last_call_timeout=0,join_timeout=" + patience_seconds(3),
               "--nproc-per-node", "1", "--max-restarts", "3"}) +
-      training(folder, "job", "1000000");
+      recovering_training(folder, "job", "1000000");
   Process first(node, one_thread);
   require_output(first, "waiting for 1 more node");
   Process second(node, one_thread);
   require_output(first, "attempt 0 rank 0 of 2 is pid");
   wait_until_it_trains(first, folder / "job.jsonl", 0);
   second.send_signal(SIGKILL);
-  const auto given_up = first.wait(limit);
+  const auto given_up = first.wait(recovery_limit);
   INFO(given_up.output);
   CHECK(given_up.status == 75);
   CHECK(contains(given_up.output, "1 more node did not join within"));
@@ -380,9 +374,10 @@ TEST_CASE("16.3: a rank that is slow takes fewer shards, and no bit is another o
     const auto moved = [&] {
       return count_of(process.output(), "rank 1 takes 1 of 4 shards, 2 before") > attempt;
     };
-    CHECK(process.wait_until(moved, limit));
+    CHECK(process.wait_until(moved, recovery_limit));
     const int lines = steps_told(folder / "job.jsonl");
-    CHECK(process.wait_until([&] { return steps_told(folder / "job.jsonl") > lines + 2; }, limit));
+    CHECK(process.wait_until([&] { return steps_told(folder / "job.jsonl") > lines + 2; },
+                             recovery_limit));
     if (attempt == 0) ::kill(pids_of(process.output(), 0).at(0), SIGKILL);
   }
   require_saved_when_stopped(process, folder / "job");
@@ -422,7 +417,7 @@ TEST_CASE("16.3: an image that a survivor could not read before a recovery is to
                              "1",
                              "--on-bad-image",
                              "skip"});
-    const auto ended = run(job, limit, with_wish("0 " + victim + " forward 2"));
+    const auto ended = run(job, recovery_limit, with_wish("0 " + victim + " forward 2"));
     INFO(ended.output);
     REQUIRE(ended.status == 0);
     REQUIRE(contains(ended.output, "goes on in place from step 2"));

@@ -17,6 +17,7 @@
 
 #include "rendezvous/control/first_cause.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/has.h"
 #include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/process.h"
@@ -25,6 +26,7 @@
 
 using namespace ddprun::launcher;
 using ddprun::testing::content_of;
+using ddprun::testing::has;
 using namespace std::chrono_literals;
 namespace exit_status = ddprun::rendezvous::exit_status;
 namespace fs = std::filesystem;
@@ -107,12 +109,6 @@ LaunchOptions node(int rank, int port, const std::string& script) {
   options.node_rank = rank;
   options.endpoint_port = static_cast<std::uint16_t>(port);
   return options;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

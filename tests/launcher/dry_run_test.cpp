@@ -5,9 +5,11 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::contains;
 using ddprun::testing::lookup_in;
 
 namespace {
@@ -40,8 +42,6 @@ std::string line(const std::string& text, const std::string& start) {
   return "";
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
 }  // namespace
 
 TEST_CASE("a plan says who hosts, where, and which ranks this node gets", "[launcher][dry_run]") {
@@ -49,17 +49,18 @@ TEST_CASE("a plan says who hosts, where, and which ranks this node gets", "[laun
       {"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.9", "--nproc-per-node=4", "/bin/true"},
       {{"PET_MASTER_PORT", "5555"}, {"PET_MAX_RESTARTS", "3"}});
   INFO(text);
-  CHECK(has(line(text, "endpoint"), "10.0.0.9, port 5555"));
-  CHECK(has(line(text, "endpoint"), "address: --master-addr=10.0.0.9; port: PET_MASTER_PORT=5555"));
-  CHECK(has(text, "another node hosts"));
-  CHECK(has(line(text, "ranks"), "4 to 7 of 8"));
-  CHECK(has(line(text, "restarts"), "3   (PET_MAX_RESTARTS=3)"));
-  CHECK(has(line(text, "local rank 2:"), " RANK=6"));
-  CHECK(has(line(text, "WORLD_SIZE=8"), "nodes x workers"));
+  CHECK(contains(line(text, "endpoint"), "10.0.0.9, port 5555"));
+  CHECK(contains(line(text, "endpoint"),
+                 "address: --master-addr=10.0.0.9; port: PET_MASTER_PORT=5555"));
+  CHECK(contains(text, "another node hosts"));
+  CHECK(contains(line(text, "ranks"), "4 to 7 of 8"));
+  CHECK(contains(line(text, "restarts"), "3   (PET_MAX_RESTARTS=3)"));
+  CHECK(contains(line(text, "local rank 2:"), " RANK=6"));
+  CHECK(contains(line(text, "WORLD_SIZE=8"), "nodes x workers"));
 
   const std::string host = plan({"--nnodes=2", "--master-addr=10.0.0.1", "/bin/true"});
   INFO(host);
-  CHECK(has(host, "this node hosts the coordinator and the store, on 10.0.0.1"));
+  CHECK(contains(host, "this node hosts the coordinator and the store, on 10.0.0.1"));
 }
 
 TEST_CASE("a plan names where the secret comes from, if one is needed", "[launcher][dry_run]") {
@@ -67,14 +68,14 @@ TEST_CASE("a plan names where the secret comes from, if one is needed", "[launch
   const auto secret = [&](const std::map<std::string, std::string>& variables) {
     return line(plan(words, variables), "secret");
   };
-  CHECK(has(secret({{"HOME", "/home/ada"}}),
-            "/home/ada/.config/ddprun/secret, made if it is not there   (default)"));
-  CHECK(has(secret({{"DDPRUN_SECRET_FILE", "/run/key"}}),
-            "/run/key   (DDPRUN_SECRET_FILE=/run/key)"));
-  CHECK(has(secret({{"DDPRUN_SECRET_FILE", "/run/key"}, {"PET_SECRET_FILE", "/pet/key"}}),
-            "/pet/key   (PET_SECRET_FILE=/pet/key)"));
-  CHECK(has(secret({{"DDPRUN_AUTH", "none"}}), "whoever reaches the endpoint may join"));
-  CHECK(has(line(plan({"--nnodes=2", "/bin/true"}), "secret"), "none is needed"));
+  CHECK(contains(secret({{"HOME", "/home/ada"}}),
+                 "/home/ada/.config/ddprun/secret, made if it is not there   (default)"));
+  CHECK(contains(secret({{"DDPRUN_SECRET_FILE", "/run/key"}}),
+                 "/run/key   (DDPRUN_SECRET_FILE=/run/key)"));
+  CHECK(contains(secret({{"DDPRUN_SECRET_FILE", "/run/key"}, {"PET_SECRET_FILE", "/pet/key"}}),
+                 "/pet/key   (PET_SECRET_FILE=/pet/key)"));
+  CHECK(contains(secret({{"DDPRUN_AUTH", "none"}}), "whoever reaches the endpoint may join"));
+  CHECK(contains(line(plan({"--nnodes=2", "/bin/true"}), "secret"), "none is needed"));
   CHECK(line(plan({"/bin/true"}), "secret").empty());
 }
 
@@ -83,7 +84,7 @@ TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry
       plan({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:1234",
             "--nproc-per-node=2", "/bin/true"});
   INFO(elastic);
-  CHECK(has(line(elastic, "nodes"), "1 to 4 nodes"));
+  CHECK(contains(line(elastic, "nodes"), "1 to 4 nodes"));
   for (const char* name : {"RANK=...", "WORLD_SIZE=...", "GROUP_RANK=..."}) {
     CHECK(line(elastic, name) != "");
   }
@@ -92,7 +93,7 @@ TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry
   CHECK(line(plan({"/bin/true"}), "MASTER_PORT=...") != "");
   const std::string met =
       plan({"--nnodes=1:4", "--rdzv-backend=etcd", "--rdzv-endpoint=10.0.0.1", "/bin/true"});
-  CHECK(has(line(met, "endpoint"), "found in etcd at http://10.0.0.1:2379"));
+  CHECK(contains(line(met, "endpoint"), "found in etcd at http://10.0.0.1:2379"));
   CHECK(line(met, "MASTER_PORT=...") != "");
   CHECK(line(met, "MASTER_ADDR=...") != "");
 }
@@ -106,39 +107,39 @@ TEST_CASE("a plan says whose store the workers have", "[launcher][dry_run]") {
   };
   const std::string own = store({"--standalone", "--local-addr=10.0.0.1"});
   INFO(own);
-  CHECK(has(own, "TORCHELASTIC_USE_AGENT_STORE=False"));
-  CHECK(has(own, "rank 0 of the workers opens the store"));
-  CHECK(has(own, "MASTER_ADDR=10.0.0.1"));
-  CHECK(has(own, "this node: --local-addr=10.0.0.1"));
-  CHECK(has(own, "MASTER_PORT=..."));
+  CHECK(contains(own, "TORCHELASTIC_USE_AGENT_STORE=False"));
+  CHECK(contains(own, "rank 0 of the workers opens the store"));
+  CHECK(contains(own, "MASTER_ADDR=10.0.0.1"));
+  CHECK(contains(own, "this node: --local-addr=10.0.0.1"));
+  CHECK(contains(own, "MASTER_PORT=..."));
 
   const std::vector<std::string> elastic = {"--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:7"};
   const std::string several = store({elastic[0], elastic[1], "--nnodes=2:4"});
   INFO(several);
-  CHECK(has(several, "USE_AGENT_STORE=True"));
-  CHECK(has(several, "MASTER_PORT=7 "));
+  CHECK(contains(several, "USE_AGENT_STORE=True"));
+  CHECK(contains(several, "MASTER_PORT=7 "));
   // One node is a round, too.
-  CHECK(has(store({elastic[0], elastic[1], "--nnodes=1:4"}), "USE_AGENT_STORE=..."));
+  CHECK(contains(store({elastic[0], elastic[1], "--nnodes=1:4"}), "USE_AGENT_STORE=..."));
 }
 
 TEST_CASE("a plan blames no option that is off", "[launcher][dry_run]") {
   const std::string text = plan({"--nnodes=2", "--master-addr=10.0.0.1", "/bin/true"},
                                 {{"PET_STANDALONE", "0"}, {"PET_MASTER_PORT", "5555"}});
   INFO(text);
-  CHECK_FALSE(has(text, "PET_STANDALONE"));
-  CHECK(has(line(text, "MASTER_PORT=5555"), " PET_MASTER_PORT=5555"));
-  CHECK(has(line(text, "TORCHELASTIC_RUN_ID"), " default"));
+  CHECK_FALSE(contains(text, "PET_STANDALONE"));
+  CHECK(contains(line(text, "MASTER_PORT=5555"), " PET_MASTER_PORT=5555"));
+  CHECK(contains(line(text, "TORCHELASTIC_RUN_ID"), " default"));
 }
 
 TEST_CASE("a plan says of an outer launcher's terminal that it is not for these workers",
           "[launcher][dry_run]") {
   const std::string text = plan({"/bin/true"}, {{"DDPRUN_TERMINAL_COLUMNS", "80"}});
-  CHECK(has(line(text, "DDPRUN_TERMINAL_COLUMNS=0"), "an outer launcher's is not for these"));
+  CHECK(contains(line(text, "DDPRUN_TERMINAL_COLUMNS=0"), "an outer launcher's is not for these"));
 }
 
 TEST_CASE("a plan has what workers are given for NCCL's own word of a stall",
           "[launcher][dry_run]") {
-  CHECK(has(line(plan({"/bin/true"}), "NCCL_RAS_ADDR=..."), "a free port"));
+  CHECK(contains(line(plan({"/bin/true"}), "NCCL_RAS_ADDR=..."), "a free port"));
   CHECK(line(plan({"--stall-timeout=off", "/bin/true"}), "NCCL_RAS_ADDR").empty());
   CHECK(line(plan({"/bin/true"}, {{"NCCL_RAS_ADDR", "a:1"}}), "NCCL_RAS_ADDR").empty());
   CHECK(line(plan({"/bin/true"}, {{"NCCL_RAS_ENABLE", "0"}}), "NCCL_RAS_ADDR").empty());
@@ -164,18 +165,18 @@ TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
     CHECK(found.find_first_not_of(' ', blank) != found.npos);
   }
   CHECK(variables >= 26);
-  CHECK(has(line(text, "OMP_NUM_THREADS=4"), "--omp-threads=auto"));
-  CHECK(has(text, "CUDA_VISIBLE_DEVICES=5"));
-  CHECK(has(line(text, "local rank 1:"), "/bin/echo 1"));
+  CHECK(contains(line(text, "OMP_NUM_THREADS=4"), "--omp-threads=auto"));
+  CHECK(contains(text, "CUDA_VISIBLE_DEVICES=5"));
+  CHECK(contains(line(text, "local rank 1:"), "/bin/echo 1"));
 }
 
 TEST_CASE("17.2: a plan says where metrics and the page will be", "[launcher][dry_run]") {
   const std::string text = plan({"--metrics-port=9400", "--status-page=[::1]:0",
                                  "--metrics-file=/tmp/job.prom", "/bin/true"});
-  CHECK(has(text, "http://127.0.0.1:9400/metrics   (--metrics-port=9400)"));
-  CHECK(has(text, "http://[::1]:a free port/   (--status-page=[::1]:0)"));
-  CHECK(has(text, "/tmp/job.prom   (--metrics-file=/tmp/job.prom)"));
-  CHECK_FALSE(has(plan({"/bin/true"}), "/metrics"));
+  CHECK(contains(text, "http://127.0.0.1:9400/metrics   (--metrics-port=9400)"));
+  CHECK(contains(text, "http://[::1]:a free port/   (--status-page=[::1]:0)"));
+  CHECK(contains(text, "/tmp/job.prom   (--metrics-file=/tmp/job.prom)"));
+  CHECK_FALSE(contains(plan({"/bin/true"}), "/metrics"));
 }
 
 TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][spares]") {
@@ -184,26 +185,26 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
                 "spares");
   };
   CHECK(spares("0").empty());
-  CHECK(has(spares("1"), "1 process for local rank 0   (--spares=1)"));
+  CHECK(contains(spares("1"), "1 process for local rank 0   (--spares=1)"));
   const std::string text = plan({"--restart-memory=1M", "/bin/true"});
-  CHECK(has(line(text, "memory"), "1048576 bytes"));
-  CHECK(has(line(text, "DDPRUN_RESTART_MEMORY_FD=5"), "descriptor of --restart-memory"));
-  CHECK(has(spares("2"), "2 processes for local ranks 0 to 1"));
+  CHECK(contains(line(text, "memory"), "1048576 bytes"));
+  CHECK(contains(line(text, "DDPRUN_RESTART_MEMORY_FD=5"), "descriptor of --restart-memory"));
+  CHECK(contains(spares("2"), "2 processes for local ranks 0 to 1"));
   const auto limit = [](const std::string& seconds) {
     return line(plan({"--nproc-per-node=1:2", "--max-restarts=1", "--spare-timeout=" + seconds,
                       "/bin/true"}),
                 "spare due");
   };
-  CHECK(has(limit("2"), " to be ready   (--spare-timeout=2)"));
-  CHECK(has(limit("0"), "none"));
+  CHECK(contains(limit("2"), " to be ready   (--spare-timeout=2)"));
+  CHECK(contains(limit("0"), "none"));
 }
 
 TEST_CASE("17.2: a plan says what becomes of workers that stand still", "[launcher][dry_run]") {
-  CHECK(has(line(plan({"/bin/true"}), "stalls"),
+  CHECK(contains(line(plan({"/bin/true"}), "stalls"),
             "who is behind is killed where the others go on in place   (default)"));
-  CHECK(has(line(plan({"--on-stall=report", "/bin/true"}), "stalls"), ": stacks are told   ("));
-  CHECK(has(line(plan({"--stall-timeout=90", "--on-stall=fail", "/bin/true"}), "stalls"),
+  CHECK(contains(line(plan({"--on-stall=report", "/bin/true"}), "stalls"), ": stacks are told   ("));
+  CHECK(contains(line(plan({"--stall-timeout=90", "--on-stall=fail", "/bin/true"}), "stalls"),
             "after 90 s without progress: stacks are told, and who is behind is killed   "
             "(--stall-timeout=90)"));
-  CHECK(has(line(plan({"--stall-timeout=off", "/bin/true"}), "stalls"), "are not looked for"));
+  CHECK(contains(line(plan({"--stall-timeout=off", "/bin/true"}), "stalls"), "are not looked for"));
 }

@@ -31,7 +31,6 @@
 using namespace ddprun::rendezvous;
 using namespace ddprun::rendezvous::testing;
 using std::string;
-using Fixture = ServerFixture;
 using Client = RawClient;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -39,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 // What the first control connection brought.
-string handed_over(Fixture& fixture) {
+string handed_over(ServerFixture& fixture) {
   auto received = fixture.control.get_future();
   REQUIRE(received.wait_for(ddprun::testing::patience(10s)) == std::future_status::ready);
   return received.get();
@@ -100,7 +99,7 @@ string own_address() {
 }  // namespace
 
 TEST_CASE("clients see each other's keys", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client a(f), b(f);
   a.send(set("k", "value"));
   a.sync();
@@ -108,7 +107,7 @@ TEST_CASE("clients see each other's keys", "[server]") {
 }
 
 TEST_CASE("a handshake split into single bytes is taken", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client client(f, "");
   for (const char c : validate + op(StoreOp::Ping) + "ping") {
     client.send(string(1, c));
@@ -118,7 +117,7 @@ TEST_CASE("a handshake split into single bytes is taken", "[server]") {
 }
 
 TEST_CASE("a client that stops inside a command stops nobody else", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client half(f), other(f);
   const string command = set("k", "value");
   half.send(command.substr(0, 12));
@@ -129,7 +128,7 @@ TEST_CASE("a client that stops inside a command stops nobody else", "[server]") 
 }
 
 TEST_CASE("what a client sets just before it exits is kept", "[server]") {
-  Fixture f;
+  ServerFixture f;
   for (int i = 0; i < 50; ++i) {
     Client client(f, "");
     client.send(validate + set(string("k").append(std::to_string(i)), "v"));
@@ -143,7 +142,7 @@ TEST_CASE("what a client sets just before it exits is kept", "[server]") {
 }
 
 TEST_CASE("a set wakes the clients that wait for its key", "[server]") {
-  Fixture f;
+  ServerFixture f;
   std::vector<Client> waiting;
   for (int i = 0; i < 200; ++i) {
     waiting.emplace_back(f).send(wait("k"));
@@ -155,7 +154,7 @@ TEST_CASE("a set wakes the clients that wait for its key", "[server]") {
 }
 
 TEST_CASE("a client that disconnects while waiting leaves the others alone", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client gone(f), stays(f), setter(f);
   gone.send(wait("k"));
   stays.send(wait("k"));
@@ -165,7 +164,7 @@ TEST_CASE("a client that disconnects while waiting leaves the others alone", "[s
 }
 
 TEST_CASE("a wait that was cancelled in time is answered once", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client client(f), setter(f);
   client.send(wait("k"));
   CHECK(client.ask(op(StoreOp::CancelWait), 1) == canceled);
@@ -175,7 +174,7 @@ TEST_CASE("a wait that was cancelled in time is answered once", "[server]") {
 }
 
 TEST_CASE("a command that comes behind a wait gets its own answer first", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client client(f), setter(f);
   for (int i = 0; i < 200; ++i) {  // The release and the cancellation cross.
     const string key = string("k").append(std::to_string(i));
@@ -189,7 +188,7 @@ TEST_CASE("a command that comes behind a wait gets its own answer first", "[serv
 }
 
 TEST_CASE("an old client's two connections are served, the silent one included", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client silent(f, ""), old(f, "");
   old.send(string("\x03") + text("init/") + u64(1));
   CHECK(old.read(8) == u64(1));
@@ -200,7 +199,7 @@ TEST_CASE("an old client's two connections are served, the silent one included",
 }
 
 TEST_CASE("junk closes the connection that sent it, and no other", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client good(f);
   for (const string& junk : {string("\x17\x03\x01\x02\x00\x01"), string("GET / HTTP/1.1\r\n\r\n"),
                              string("SSH-2.0-x\r\n"), string("\0\1\2\3\4\5\6\7\x8", 9),
@@ -212,20 +211,20 @@ TEST_CASE("junk closes the connection that sent it, and no other", "[server]") {
 }
 
 TEST_CASE("answers due before a bad command are sent before the close", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client client(f);
   CHECK(client.ask(op(StoreOp::Ping) + "ping" + "\x7f", 5) == "ping");
 }
 
 TEST_CASE("add on text closes the connection", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client client(f);
   client.send(set("k", "text") + op(StoreOp::Add) + text("k") + u64(1));
   CHECK(client.closed());
 }
 
 TEST_CASE("a new attempt drops keys, waits and connections, and the port stays open", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client old(f), waiting(f), silent(f, "");
   old.send(set("k", "v"));
   old.sync();
@@ -244,7 +243,7 @@ TEST_CASE("a new attempt drops keys, waits and connections, and the port stays o
 }
 
 TEST_CASE("bytes in flight when an attempt begins change nothing", "[server]") {
-  Fixture f;
+  ServerFixture f;
   std::vector<Client> late;
   f.run([&] {  // While the server's thread is here it reads and accepts nothing.
     for (int i = 0; i < 20; ++i) late.emplace_back(f).send(set("k", "late"));
@@ -258,7 +257,7 @@ TEST_CASE("bytes in flight when an attempt begins change nothing", "[server]") {
 TEST_CASE("a reader that never reads is closed at the limit", "[server]") {
   ServerOptions options;
   options.output_bytes_max = 8u << 20;
-  Fixture f(options);
+  ServerFixture f(options);
   Client greedy(f), other(f);
   other.send(set("k", string(1u << 20, 'x')));
   other.sync();
@@ -272,7 +271,7 @@ TEST_CASE("a reader that never reads is closed at the limit", "[server]") {
 }
 
 TEST_CASE("a slow reader gets everything below the limit", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client slow(f), other(f);
   string value(3u << 20, 'x');
   for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 7 + i / 4096);
@@ -291,7 +290,7 @@ TEST_CASE("a slow reader gets everything below the limit", "[server]") {
 TEST_CASE("a large value that many slow clients fetch is charged once", "[server]") {
   ServerOptions options;
   options.memory_bytes_max = 16u << 20;
-  Fixture f(options);
+  ServerFixture f(options);
   Client other(f);
   const string value(3u << 20, 'x');
   other.send(set("k", value));
@@ -307,7 +306,7 @@ TEST_CASE("a large value that many slow clients fetch is charged once", "[server
 TEST_CASE("memory that clients hold is bounded", "[server]") {
   ServerOptions options;
   options.memory_bytes_max = 16u << 20;
-  Fixture f(options);
+  ServerFixture f(options);
   Client good(f);
   std::vector<Client> clients;
   const string half = op(StoreOp::Set) + text("k") + u64(20u << 20) + string(6u << 20, 'x');
@@ -326,13 +325,13 @@ TEST_CASE("memory that clients hold is bounded", "[server]") {
 }
 
 TEST_CASE("TLS is handed over as a control connection is", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client agent(f, "\x16\x03\x01 and so on");
   CHECK(handed_over(f) == "\x16\x03\x01 and so on");
 }
 
 TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client agent(f, "{\"type\":\"join\"}\n");
   CHECK(handed_over(f) == "{\"type\":\"join\"}\n");
   f.run([&] {
@@ -343,7 +342,7 @@ TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]"
 }
 
 TEST_CASE("an agent that speaks only after an attempt began is let in", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client agent(f, "");
   f.run([&] { f.server->start_attempt(); });
   agent.send("{}\n");
@@ -353,7 +352,7 @@ TEST_CASE("an agent that speaks only after an attempt began is let in", "[server
 TEST_CASE("connections over the limit are closed, and room is used again", "[server]") {
   ServerOptions options;
   options.connections_max = 2;
-  Fixture f(options);
+  ServerFixture f(options);
   auto a = std::make_unique<Client>(f);
   Client b(f);
   a->sync();
@@ -375,7 +374,7 @@ TEST_CASE("15.5: silent connections of strangers are few, and do not last", "[se
   options.bind_address = "";
   options.store_access = &nobody;
   options.strangers = {.total_max = 64, .per_host_max = 4, .time_max = 500ms};
-  Fixture f(options);
+  ServerFixture f(options);
   const string own = own_address();
   if (own.empty()) DDPRUN_SKIP("this machine has no address but loopback");
   std::vector<Client> silent;
@@ -397,7 +396,7 @@ TEST_CASE("15.6: a crowd of strangers is taken in batches, and members get in be
   options.bind_address = "";
   options.store_access = &nobody;
   options.strangers = {.total_max = 64, .per_host_max = 4, .time_max = 60s};
-  Fixture f(options);
+  ServerFixture f(options);
   const string own = own_address();
   if (own.empty()) DDPRUN_SKIP("this machine has no address but loopback");
   std::vector<Client> silent;
@@ -426,7 +425,7 @@ TEST_CASE("15.3: who is a member no more loses its open connections", "[server]"
   ServerOptions options;
   options.bind_address = "";
   options.store_access = &members;
-  Fixture f(options);
+  ServerFixture f(options);
   Client gone(f.port(), validate, own.c_str(), own.c_str()), stays(f);
   gone.sync();
   stays.sync();
@@ -445,7 +444,7 @@ TEST_CASE("15.3: another user of this machine is turned away, whatever it speaks
   if (::geteuid() != 0) DDPRUN_SKIP("to become another user one must be root");
   ServerOptions options;
   options.own_users_only = true;
-  Fixture f(options);
+  ServerFixture f(options);
   Client own(f);
   own.sync();
   for (const string& first : {validate + op(StoreOp::Ping) + "ping", string("{}\n")}) {
@@ -469,7 +468,7 @@ TEST_CASE("15.3: with --store-auth nobody is served who does not prove the key",
     statements.emplace_back(statement);
     return proof == "right " + string(statement);
   };
-  Fixture f(options);
+  ServerFixture f(options);
   const auto with = [&](const string& word) {
     StoreClientOptions client{.timeout = ddprun::testing::patience(10s), .reconnect_timeout = 0s};
     client.prove = [word](std::string_view statement) { return word + " " + string(statement); };
@@ -502,7 +501,7 @@ TEST_CASE("15.3: connections that prove nothing take no place of those that prov
   ServerOptions options;
   options.proves = [](std::string_view, std::string_view) { return true; };
   options.connections_max = 8;
-  Fixture f(options);
+  ServerFixture f(options);
   std::vector<Client> silent;
   for (int i = 0; i < 20; ++i) silent.emplace_back(f, i % 2 == 0 ? "" : validate);
   StoreClientOptions with_key{.timeout = ddprun::testing::patience(10s)};
@@ -514,7 +513,7 @@ TEST_CASE("15.3: connections that prove nothing take no place of those that prov
 }
 
 TEST_CASE("a client with a key costs a store that asks for no proof nothing", "[server]") {
-  Fixture f;
+  ServerFixture f;
   StoreClientOptions options{.timeout = ddprun::testing::patience(10s)};
   options.prove = [](std::string_view) -> string { throw StoreError("nobody asked"); };
   StoreClient client("127.0.0.1", f.port(), options);
@@ -522,7 +521,7 @@ TEST_CASE("a client with a key costs a store that asks for no proof nothing", "[
 }
 
 TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {
-  Fixture f;
+  ServerFixture f;
   Client first(f);
   first.sync();
   const auto log = std::make_shared<FirstLine>();
@@ -546,7 +545,7 @@ TEST_CASE("when descriptors run out, accepting goes on as soon as there are some
 }
 
 TEST_CASE("a port in use is a message that names it", "[server]") {
-  Fixture f;
+  ServerFixture f;
   ServerOptions options;
   options.port = f.server->port();
   asio::io_context io;
@@ -566,7 +565,7 @@ TEST_CASE("a port in use is a message that names it", "[server]") {
 TEST_CASE("a server on every interface serves IPv4", "[server]") {
   ServerOptions options;
   options.bind_address = "";
-  Fixture f(options);
+  ServerFixture f(options);
   Client(f).sync();
 }
 
@@ -578,7 +577,7 @@ TEST_CASE("a closed server ends its event loop", "[server]") {
 }
 
 TEST_CASE("a command that is never finished costs its sender the connection", "[server]") {
-  Fixture fixture({.command_time_max = std::chrono::milliseconds(200)});
+  ServerFixture fixture({.command_time_max = std::chrono::milliseconds(200)});
   Client other(fixture), slow(fixture);
   slow.send(set("key", "value").substr(0, 12));
 

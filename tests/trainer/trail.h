@@ -26,7 +26,7 @@ inline Json without_times(const Json& event, const std::vector<std::string>& nam
   return left;
 }
 
-inline std::string tensors_of(const std::filesystem::path& checkpoint) {
+inline std::string tensor_bytes(const std::filesystem::path& checkpoint) {
   const std::string all = content_of(checkpoint);
   std::uint64_t header_bytes = 0;
   if (all.size() <= sizeof header_bytes) {
@@ -38,7 +38,7 @@ inline std::string tensors_of(const std::filesystem::path& checkpoint) {
 
 // Of a run with --metrics and --checkpoint-dir in the folder, as "metrics" and "checkpoints".
 inline Trail trail_of(const ScratchFolder& folder) {
-  Trail trail{tensors_of(folder / "checkpoints/last.safetensors"), {}, {}};
+  Trail trail{tensor_bytes(folder / "checkpoints/last.safetensors"), {}, {}};
   for (const Json& event : events(folder / "metrics", "train")) {
     trail.steps.push_back(
         without_times(event, {"step", "epoch", "loss", "prec1", "prec5", "grad_norm", "lr"}));

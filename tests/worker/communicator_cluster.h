@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/catch.h"
 #include "tests/testing/mapped_exchange.h"
 #include "tests/testing/patience.h"
 #include "worker/cpu/cpu_communicator.h"
@@ -123,6 +124,10 @@ inline std::vector<std::string> spawn(const Cluster& cluster,
   return errors;
 }
 #endif
+
+inline void require_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) REQUIRE(error == "");
+}
 
 // Waits for `count` releases by other ranks. False: they did not come, so that a rank that waits
 // for what never happens ends its test with a failure.

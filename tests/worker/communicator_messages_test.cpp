@@ -21,10 +21,6 @@ std::vector<std::int32_t> numbers(int seed, std::size_t count) {
   return values;
 }
 
-void require_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) REQUIRE(error == "");
-}
-
 const std::size_t large = 3'000'000;  // More than any socket holds.
 
 // The most memory that this process has had so far.

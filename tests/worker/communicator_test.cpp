@@ -52,10 +52,6 @@ std::vector<float> expected_sum(int world, std::size_t count) {
   return sums;
 }
 
-void require_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) REQUIRE(error == "");
-}
-
 }  // namespace
 
 TEST_CASE("all_reduce gives the bits of one fixed tree for every world, wiring and size",

@@ -5,6 +5,8 @@
 
 #include "rendezvous/hosted_store.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/has.h"
+#include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
@@ -15,27 +17,13 @@ using namespace ddprun::worker;
 
 namespace {
 
+using ddprun::testing::has;
 using ddprun::testing::lookup_in;
+using ddprun::testing::message_of;
 using ddprun::testing::Variables;
 
 WorkerEnv read(const InitMethod& method, const Variables& variables = {}) {
   return read_worker_env(method, lookup_in(variables));
-}
-
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const WorkerEnvError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 const std::vector<InterfaceAddress> two_networks = {{"lo", "127.0.0.1", 8, true},
@@ -87,7 +75,7 @@ TEST_CASE("a url that leads nowhere is refused with what it may be", "[init]") {
                           "env://?world_size=0",
                           "env://?color=red",
                           "tcp://host:99999999999999999999"}) {
-    const std::string error = error_of([&] { parse_init_url(url); });
+    const std::string error = message_of<WorkerEnvError>([&] { parse_init_url(url); });
     CHECK(has(error, "init method \"" + std::string(url) + "\""));
     CHECK(has(error, "expected env://, tcp://HOST:PORT or file:///PATH"));
   }
@@ -154,18 +142,25 @@ TEST_CASE("the launcher's store is used at the launcher's port only", "[init]") 
 
 TEST_CASE("a rank that cannot be is refused with the world size", "[init]") {
   const std::string url = "tcp://host:1";
-  CHECK(has(error_of([&] { read({.url = url, .rank = 4, .world_size = 4}); }),
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = 4, .world_size = 4}); }),
             "rank 4 in a world of 4: ranks are 0..3"));
-  CHECK(has(error_of([&] { read({.url = url, .rank = -1, .world_size = 4}); }), "rank -1"));
-  CHECK(has(error_of([&] { read({.url = url, .world_size = 0}); }), "a world size of 0"));
-  CHECK(has(error_of([&] { read({.url = url, .world_size = 4}); }),
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = -1, .world_size = 4}); }),
+            "rank -1"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 0}); }),
+            "a world size of 0"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 4}); }),
             "nothing says which worker this is"));
-  CHECK(has(error_of([&] { read({.url = url}); }), "give a rank and the world size"));
-  CHECK(has(error_of([&] { read({.url = "file:///a"}); }), "file:///a says where to meet"));
-  CHECK(has(error_of([&] { read({.url = url, .rank = 1}); }), "give the world size too"));
-  CHECK(has(error_of([&] { read({.url = url + "?rank=1", .rank = 0, .world_size = 2}); }),
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url}); }),
+            "give a rank and the world size"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = "file:///a"}); }),
+            "file:///a says where to meet"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = 1}); }),
+            "give the world size too"));
+  CHECK(has(message_of<WorkerEnvError>(
+                [&] { read({.url = url + "?rank=1", .rank = 0, .world_size = 2}); }),
             "rank 0 is given, but tcp://host:1?rank=1 says 1"));
-  CHECK(has(error_of([&] { read({.url = url, .rank = 0, .world_size = 2, .local_rank = -1}); }),
+  CHECK(has(message_of<WorkerEnvError>(
+                [&] { read({.url = url, .rank = 0, .world_size = 2, .local_rank = -1}); }),
             "local rank -1"));
   // By the launcher's variables a rank is known.
   CHECK(read({.url = url}, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}})
@@ -200,9 +195,10 @@ TEST_CASE("rank 0 whose port is taken says so, and by whom it is not", "[init]")
 TEST_CASE("MPI needs no place to meet", "[init]") {
   const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(read({.needs_store = false}, mpirun).rank == 3);
-  CHECK(has(error_of([&] { read({}, mpirun); }), "MASTER_PORT is not set"));
-  CHECK(has(error_of([&] { read({}, mpirun); }), "give --backend mpi"));
-  CHECK(has(error_of([&] { read({}, mpirun); }), "start the workers with ddprun"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "MASTER_PORT is not set"));
+  CHECK(has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "give --backend mpi"));
+  CHECK(
+      has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "start the workers with ddprun"));
 }
 
 TEST_CASE("local ranks follow the ranks on each host", "[init]") {
@@ -249,7 +245,7 @@ TEST_CASE("an interface is chosen by name, address or network", "[interface]") {
 TEST_CASE("an interface that is not there is refused with those that are", "[interface]") {
   for (const char* wrong : {"eth7", "eth", "10.0.0.6", "172.16.0.0/12", "10.0.0.0/33", "10.0.0.0/",
                             "/8", ",", "^eth0", "=eth0"}) {
-    const std::string error = error_of([&] { chosen(wrong); });
+    const std::string error = message_of<WorkerEnvError>([&] { chosen(wrong); });
     CHECK(has(error, "--interface \"" + std::string(wrong) + "\""));
     CHECK(has(error, "lo (127.0.0.1/8), eth0 (10.0.0.5/24), eth1"));
   }
@@ -259,8 +255,8 @@ TEST_CASE("NCCL's variable is read as NCCL reads it", "[interface]") {
   CHECK(chosen("eth", true) == "10.0.0.5");
   CHECK(chosen("=eth1", true) == "192.168.7.5");
   CHECK(chosen("^eth0,docker", true) == "192.168.7.5");
-  CHECK(has(error_of([&] { chosen("=eth", true); }), "\"=eth\""));
-  CHECK(has(error_of([&] { chosen("^eth,ib", true); }), "\"^eth,ib\""));
+  CHECK(has(message_of<WorkerEnvError>([&] { chosen("=eth", true); }), "\"=eth\""));
+  CHECK(has(message_of<WorkerEnvError>([&] { chosen("^eth,ib", true); }), "\"^eth,ib\""));
 }
 
 TEST_CASE("the option comes first, then Gloo's variable, then NCCL's", "[interface]") {

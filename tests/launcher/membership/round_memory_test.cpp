@@ -15,16 +15,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const TimePoint start = TimePoint() + 1h;
+const TimePoint first_moment = TimePoint() + 1h;
 
 RoundMemory in_round(int term, int attempt) {
   RoundMemory memory;
   memory.heard(
       Succession{
           .term = term, .round = {term, attempt}, .coordinator = "a", .council = {}, .before = {}},
-      start);
+      first_moment);
   memory.heard(RoundStart{.attempt = attempt, .term = term, .group_rank = 2, .founder = true},
-               start);
+               first_moment);
   return memory;
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("16.1: a node knows its place, and repeats what it said in this round 
   CHECK(memory.seat()->founder);
   CHECK(memory.said().size() == 2);
 
-  memory.heard(RoundStart{.attempt = 5, .term = 1}, start);
+  memory.heard(RoundStart{.attempt = 5, .term = 1}, first_moment);
   CHECK(memory.said().empty());
   CHECK(memory.seat()->attempt == 5);
 }
@@ -51,7 +51,7 @@ TEST_CASE("16.3: who takes a round over hears with how many workers each node is
           "[launcher][round_memory]") {
   RoundMemory memory = in_round(0, 0);
   CHECK(memory.workers() == 0);  // As many as the hello said.
-  memory.heard(RoundStart{.attempt = 1, .nproc = 1}, start);
+  memory.heard(RoundStart{.attempt = 1, .nproc = 1}, first_moment);
   CHECK(memory.workers() == 1);
   memory.forget("me");  // A new node begins with all of them.
   CHECK(memory.workers() == 0);
@@ -114,7 +114,7 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
   CHECK_FALSE(memory.ends());
   SECTION("not with a new life") { memory.forget("me"); }
   SECTION("not after the verdict") {
-    memory.heard(Stop{.attempt = 0, .final_verdict = true}, start);
+    memory.heard(Stop{.attempt = 0, .final_verdict = true}, first_moment);
   }
   SECTION("not who leaves") {
     memory.said(Leaving{15});
@@ -125,10 +125,10 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
 
 TEST_CASE("16.1: a stop before another attempt is no end", "[launcher][round_memory]") {
   RoundMemory memory = in_round(0, 0);
-  memory.heard(Stop{.attempt = 0}, start);
+  memory.heard(Stop{.attempt = 0}, first_moment);
   CHECK(memory.could_go_on());
   CHECK_FALSE(memory.finish_heard());
-  memory.heard(Finish{}, start);
+  memory.heard(Finish{}, first_moment);
   CHECK(memory.finish_heard());
 }
 
@@ -152,10 +152,11 @@ TEST_CASE("16.1: who waits for a place beside a round knows that the round may g
           "[launcher][round_memory]") {
   RoundMemory memory;
   CHECK_FALSE(memory.only_waits());  // Nothing has begun that could.
-  memory.heard(Succession{.round = {0, 0}, .coordinator = "a", .council = {}, .before = {}}, start);
+  memory.heard(Succession{.round = {0, 0}, .coordinator = "a", .council = {}, .before = {}},
+               first_moment);
   CHECK(memory.only_waits());
-  SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}, start); }
+  SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}, first_moment); }
   SECTION("not who leaves") { memory.said(Leaving{15}); }
-  SECTION("not after the verdict") { memory.heard(Stop{.final_verdict = true}, start); }
+  SECTION("not after the verdict") { memory.heard(Stop{.final_verdict = true}, first_moment); }
   CHECK_FALSE(memory.only_waits());
 }

@@ -19,6 +19,7 @@
 #include "launcher/options/values.h"
 #include "tests/testing/as_nobody.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/has.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/variables.h"
 
@@ -27,6 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
+using ddprun::testing::has;
 using ddprun::testing::lookup_in;
 using ddprun::testing::Variables;
 using Words = std::vector<std::string>;
@@ -62,12 +64,6 @@ std::string error_of(Words words, const Variables& variables = {}) {
   CHECK(result.status == 2);
   CHECK(result.text.rfind("ddprun: error: ", 0) == 0);
   return result.text;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 struct Folder {

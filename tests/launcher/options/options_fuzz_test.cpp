@@ -252,7 +252,7 @@ Words given(const std::string& name, const OptionRow& row) {
 std::string expected_meaning(const OptionRow& row) { return meaning_of(given(row.name, row)); }
 
 int workers_of(const std::string& value) {
-  return parse({"--nproc-per-node=" + value, program}, {}).nproc_per_node;
+  return parse_launch({"--nproc-per-node=" + value, program}, {}).nproc_per_node;
 }
 bool refused(const Words& options) {
   Words words = options;
@@ -280,7 +280,7 @@ TEST_CASE("whatever follows the program is passed on untouched", "[options]") {
     const Words arguments = lines.next();
     Words words = {"--nproc-per-node", "2", program};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    const LaunchOptions options = parse(words, {});
+    const LaunchOptions options = parse_launch(words, {});
     if (options.nproc_per_node != 2 || options.program != Words(words.begin() + 2, words.end())) {
       FAIL(shown(words, {}));
     }
@@ -353,14 +353,15 @@ TEST_CASE("values are accepted up to their limits and not beyond", "[options]") 
   const std::string more = "2147483648";
   CHECK(workers_of("1") == 1);
   CHECK(workers_of("4096") == 4'096);
-  CHECK(parse({"--max-restarts=" + most, program}, {}).max_restarts ==
+  CHECK(parse_launch({"--max-restarts=" + most, program}, {}).max_restarts ==
         std::numeric_limits<int>::max());
-  CHECK(parse({"--nnodes=65536", program}, {}).nnodes_max == 65'536);
-  CHECK(parse({"--nnodes=65536", "--node-rank=65535", program}, {}).node_rank == 65'535);
-  CHECK(parse({"--master-port=65535", program}, {}).endpoint_port == 65'535);
-  CHECK(parse({"--shutdown-timeout=10000000", program}, {}).shutdown_timeout.count() ==
+  CHECK(parse_launch({"--nnodes=65536", program}, {}).nnodes_max == 65'536);
+  CHECK(parse_launch({"--nnodes=65536", "--node-rank=65535", program}, {}).node_rank == 65'535);
+  CHECK(parse_launch({"--master-port=65535", program}, {}).endpoint_port == 65'535);
+  CHECK(parse_launch({"--shutdown-timeout=10000000", program}, {}).shutdown_timeout.count() ==
         10'000'000'000);
-  CHECK(parse({"--local-ranks-filter=0-4096", program}, {}).local_ranks_filter.size() == 4'097);
+  CHECK(parse_launch({"--local-ranks-filter=0-4096", program}, {}).local_ranks_filter.size() ==
+        4'097);
   for (const char* option :
        {"--nproc-per-node=0", "--nproc-per-node=4097", "--nnodes=0", "--nnodes=65537",
         "--nnodes=1:65537", "--node-rank=1", "--node-rank=-1", "--max-restarts=-1",

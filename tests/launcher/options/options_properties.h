@@ -25,7 +25,7 @@ inline void expect(bool holds, const std::string& what) {
   if (!holds) throw BrokenProperty(what);
 }
 
-inline launcher::LaunchOptions parse(const Words& words, const Variables& variables) {
+inline launcher::LaunchOptions parse_launch(const Words& words, const Variables& variables) {
   const auto look_up = lookup_in(variables);
   return launcher::parse_options(words, look_up, "/opt/bin/ddprun");
 }
@@ -63,7 +63,7 @@ inline void check_accepted(const launcher::LaunchOptions& options, const Words& 
 // True when the command line was accepted, false when it was refused as it should be.
 inline bool accepted_or_refused(const Words& words, const Variables& variables) {
   try {
-    check_accepted(parse(words, variables), words);
+    check_accepted(parse_launch(words, variables), words);
     return true;
   } catch (const launcher::UsageExit& exit) {
     const std::string text = exit.what();

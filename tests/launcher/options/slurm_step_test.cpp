@@ -6,12 +6,14 @@
 
 #include "launcher/options/launch_options.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/has.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 
 namespace {
 
+using ddprun::testing::has;
 using ddprun::testing::lookup_in;
 using ddprun::testing::Variables;
 using Words = std::vector<std::string>;
@@ -30,14 +32,14 @@ Variables step(const Variables& changed = {}) {
   return variables;
 }
 
-LaunchOptions parse(Words words, const Variables& variables) {
+LaunchOptions parse_step(Words words, const Variables& variables) {
   words.push_back("/bin/true");
   return parse_options(words, lookup_in(variables), "/opt/bin/ddprun");
 }
 
-std::string error_of(const Words& words, const Variables& variables) {
+std::string refused_step(const Words& words, const Variables& variables) {
   try {
-    parse(words, variables);
+    parse_step(words, variables);
   } catch (const UsageExit& exit) {
     CHECK(exit.status() == 2);
     return exit.what();
@@ -45,16 +47,10 @@ std::string error_of(const Words& words, const Variables& variables) {
   return "accepted";
 }
 
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  CHECK(text.find(part) != text.npos);
-  return text.find(part) != text.npos;
-}
-
 }  // namespace
 
 TEST_CASE("a step of several nodes is one job on them", "[options][slurm]") {
-  const LaunchOptions options = parse({"--nproc-per-node=4"}, step());
+  const LaunchOptions options = parse_step({"--nproc-per-node=4"}, step());
   CHECK(options.nnodes_min == 2);
   CHECK(options.nnodes_max == 2);
   CHECK(options.node_rank == 1);
@@ -65,27 +61,28 @@ TEST_CASE("a step of several nodes is one job on them", "[options][slurm]") {
   CHECK(options.is_host == false);
   CHECK(options.sources.at("nnodes") == "SLURM_STEP_NUM_NODES=2");
   CHECK(options.sources.at("master-addr") == "SLURM_STEP_NODELIST=gpu[07,11]");
-  CHECK(parse({}, step({{"SLURM_NODEID", "0"}})).is_host == true);
+  CHECK(parse_step({}, step({{"SLURM_NODEID", "0"}})).is_host == true);
 }
 
 TEST_CASE("what is given wins over the step", "[options][slurm]") {
   const LaunchOptions options =
-      parse({"--nnodes=2", "--master-port=1234", "--rdzv-id=mine"}, step());
+      parse_step({"--nnodes=2", "--master-port=1234", "--rdzv-id=mine"}, step());
   CHECK(options.node_rank == 1);
   CHECK(options.endpoint_host == "gpu07");
   CHECK(options.endpoint_port == 1234);
   CHECK(options.run_id == "mine");
-  CHECK(parse({"--master-addr=head"}, step()).endpoint_host == "head");
+  CHECK(parse_step({"--master-addr=head"}, step()).endpoint_host == "head");
 
-  const LaunchOptions told = parse({"--nnodes=4", "--node-rank=3", "--master-addr=head"}, step());
+  const LaunchOptions told =
+      parse_step({"--nnodes=4", "--node-rank=3", "--master-addr=head"}, step());
   CHECK(told.nnodes_max == 4);
   CHECK(told.run_id == "none");
-  CHECK(parse({"--standalone"}, step()).nnodes_max == 1);
+  CHECK(parse_step({"--standalone"}, step()).nnodes_max == 1);
 }
 
 TEST_CASE("an elastic job meets on the step's first node, and ranks are given there",
           "[options][slurm]") {
-  const LaunchOptions options = parse({"--rdzv-backend=c10d", "--nnodes=1:2"}, step());
+  const LaunchOptions options = parse_step({"--rdzv-backend=c10d", "--nnodes=1:2"}, step());
   CHECK(options.nnodes_min == 1);
   CHECK(options.nnodes_max == 2);
   CHECK_FALSE(options.node_rank_given);
@@ -94,14 +91,15 @@ TEST_CASE("an elastic job meets on the step's first node, and ranks are given th
 }
 
 TEST_CASE("a step that contradicts the options is refused", "[options][slurm]") {
-  has(error_of({"--nnodes=3"}, step()), "--nnodes=3, but Slurm's step has 2 nodes");
-  has(error_of({}, step({{"SLURM_STEP_NUM_TASKS", "8"}})), "srun starts ddprun 8 times on 2 nodes");
-  has(error_of({}, step({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})),
+  has(refused_step({"--nnodes=3"}, step()), "--nnodes=3, but Slurm's step has 2 nodes");
+  has(refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "8"}})),
+      "srun starts ddprun 8 times on 2 nodes");
+  has(refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})),
       "2 times on 1 node (");
-  has(error_of({}, step({{"SLURM_NODEID", ""}})), "SLURM_NODEID is \"\"");
-  has(error_of({}, step({{"SLURM_STEP_NODELIST", ""}})), "SLURM_STEP_NODELIST is \"\"");
+  has(refused_step({}, step({{"SLURM_NODEID", ""}})), "SLURM_NODEID is \"\"");
+  has(refused_step({}, step({{"SLURM_STEP_NODELIST", ""}})), "SLURM_STEP_NODELIST is \"\"");
   // Separate jobs, said aloud.
-  CHECK(parse({"--standalone"}, step({{"SLURM_STEP_NUM_TASKS", "8"}})).nnodes_max == 1);
+  CHECK(parse_step({"--standalone"}, step({{"SLURM_STEP_NUM_TASKS", "8"}})).nnodes_max == 1);
 }
 
 TEST_CASE("outside of a step of several nodes Slurm's variables change nothing",
@@ -114,7 +112,7 @@ TEST_CASE("outside of a step of several nodes Slurm's variables change nothing",
   Variables shell_of_salloc = one_node;
   shell_of_salloc.merge(Variables{{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "2"}});
   for (const Variables& variables : {batch_shell, step(one_node), step(shell_of_salloc)}) {
-    const LaunchOptions options = parse({}, variables);
+    const LaunchOptions options = parse_step({}, variables);
     CHECK(options.nnodes_max == 1);
     CHECK(options.endpoint_host == "127.0.0.1");
     CHECK(options.endpoint_port == 0);

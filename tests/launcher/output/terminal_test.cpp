@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-void put(int fd, const std::string& text) {
+void type(int fd, const std::string& text) {
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
 }
 
@@ -111,16 +111,16 @@ struct WorkerTerminal {
 TEST_CASE("on a terminal a line stands above the progress bar, which stays", "[output][terminal]") {
   Screen screen;
   const int bar = screen.add(0, "[0]:"), other = screen.add(1, "[1]:");
-  put(bar, "\r 10%");
+  type(bar, "\r 10%");
   CHECK(screen.shown() == "\r[0]: 10%");
-  put(other, "hello\n");
+  type(other, "hello\n");
   CHECK(screen.shown() == "\r\033[K[1]:hello\n[0]: 10%");
   screen.output->write_line("[ddprun] note");
   CHECK(screen.shown() == "\r\033[K[ddprun] note\n[0]: 10%");
-  put(bar, "\r 20%");
+  type(bar, "\r 20%");
   CHECK(screen.shown() == "\r[0]: 20%");
-  put(bar, "\n");
-  put(other, "end\n");
+  type(bar, "\n");
+  type(other, "end\n");
   const std::string end = screen.shown();
   CHECK((end == "\n[1]:end\n" || end == "\r\033[K[1]:end\n[0]: 20%\n"));
   ::close(bar);
@@ -130,19 +130,19 @@ TEST_CASE("on a terminal a line stands above the progress bar, which stays", "[o
 TEST_CASE("17.1: of a progress bar that its worker wipes no prefix is left", "[output][terminal]") {
   Screen screen;
   const int bar = screen.add(0, "[0]:"), other = screen.add(1, "[1]:");
-  put(bar, "\r 10%");
+  type(bar, "\r 10%");
   screen.shown();
-  put(bar, "\r\033[K");
+  type(bar, "\r\033[K");
   CHECK(screen.shown() == "\r[0]:\033[K\r\033[K");
-  put(other, "hello\n");
+  type(other, "hello\n");
   CHECK(screen.shown() == "[1]:hello\n");
-  put(bar, "\r 20%");  // It may draw again ...
+  type(bar, "\r 20%");  // It may draw again ...
   CHECK(screen.shown() == "\r[0]: 20%");
-  put(bar, "\r\033[Knext\n");  // ... and write in place of it.
+  type(bar, "\r\033[Knext\n");  // ... and write in place of it.
   CHECK(screen.shown() == "\r[0]:\033[Knext\n");
-  put(bar, "\r\033[K");
+  type(bar, "\r\033[K");
   screen.shown();
-  put(bar, "last\n");
+  type(bar, "last\n");
   CHECK(screen.shown() == "[0]:last\n");
   ::close(bar);
   ::close(other);
@@ -151,20 +151,20 @@ TEST_CASE("17.1: of a progress bar that its worker wipes no prefix is left", "[o
 TEST_CASE("of two progress bars only that of the lowest rank moves", "[output][terminal]") {
   Screen screen;
   const int zero = screen.add(0, "[0]:"), one = screen.add(1, "[1]:");
-  put(one, "\r 1a");
+  type(one, "\r 1a");
   CHECK(screen.shown() == "\r[1]: 1a");  // Nobody else draws.
-  put(zero, "\r 0a");
+  type(zero, "\r 0a");
   CHECK(screen.shown() == "\n\r[0]: 0a");
-  put(one, "\r 1b\r 1c");
-  put(one, "\r 1d");
+  type(one, "\r 1b\r 1c");
+  type(one, "\r 1d");
   CHECK(screen.shown().empty());
-  put(zero, "\r 0b");
+  type(zero, "\r 0b");
   CHECK(screen.shown() == "\r[0]: 0b");
-  put(one, " done\n");
+  type(one, " done\n");
   CHECK(screen.shown() == "\r\033[K\r[1]: 1d done\n[0]: 0b");
-  put(zero, "\n");
+  type(zero, "\n");
   CHECK(screen.shown() == "\n");
-  put(one, "\r 2a");
+  type(one, "\r 2a");
   CHECK(screen.shown() == "\r[1]: 2a");
   ::close(zero);
   ::close(one);
@@ -174,7 +174,7 @@ TEST_CASE("prefixes and warnings have colors when they are chosen", "[output][te
   Screen screen;
   screen.output->choose_colors(ColorWhen::Auto, std::nullopt, "xterm");
   const int one = screen.add(1, "[1]:");
-  put(one, "x\n");
+  type(one, "x\n");
   CHECK(screen.shown() == colored("[1]:", rank_color(1)) + "x\n");
   screen.output->write_line("[ddprun] w", LineKind::Warning);
   CHECK(screen.shown() == colored("[ddprun] w", line_color(LineKind::Warning)) + "\n");
@@ -188,21 +188,21 @@ TEST_CASE("equal lines of two workers are shown once, and a bar as it moves",
           "[output][terminal]") {
   Screen screen;
   const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
-  put(zero, "same\nsame\n");
+  type(zero, "same\nsame\n");
   CHECK(screen.shown().empty());
-  put(one, "same\nsame\n");
+  type(one, "same\nsame\n");
   CHECK(screen.shown() == "[0-1]:same\n[0-1]:same\n");
-  put(zero, "alone\n");
+  type(zero, "alone\n");
   screen.poll();
-  put(zero, "\r 5%");  // After what waits.
+  type(zero, "\r 5%");  // After what waits.
   CHECK(screen.shown() == "[0]:alone\n\r[0]: 5%");
-  put(zero, "\nboth");
+  type(zero, "\nboth");
   CHECK(screen.shown() == "\n");
-  put(one, "both\n");
+  type(one, "both\n");
   screen.poll();
   ::close(zero);
   CHECK(screen.shown() == "[0-1]:both\n");
-  put(one, "last");
+  type(one, "last");
   ::close(one);
   CHECK(screen.shown() == "[1]:last\n");
 }
@@ -210,7 +210,7 @@ TEST_CASE("equal lines of two workers are shown once, and a bar as it moves",
 TEST_CASE("a line that nobody else writes comes after the window by itself", "[output][terminal]") {
   Screen screen;
   const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
-  put(zero, "alone\n");
+  type(zero, "alone\n");
   CHECK(screen.next_shown() == "[0]:alone\n");
   ::close(zero);
   ::close(one);
@@ -219,16 +219,16 @@ TEST_CASE("a line that nobody else writes comes after the window by itself", "[o
 TEST_CASE("a prompt is shown on a terminal before its line ends", "[output][terminal]") {
   Screen screen;
   const int zero = screen.add(0, "[0]:"), one = screen.add(1, "[1]:");
-  put(zero, "name? ");
+  type(zero, "name? ");
   CHECK(screen.shown().empty());  // The rest of the line may be on its way.
   CHECK(screen.next_shown() == "[0]:name? ");
-  put(zero, "hello bob\n");
+  type(zero, "hello bob\n");
   CHECK(screen.shown() == "hello bob\n");
-  put(zero, "(Pdb) ");
+  type(zero, "(Pdb) ");
   CHECK(screen.next_shown() == "[0]:(Pdb) ");
-  put(one, "(Pdb) ");  // Another's begins a row of its own.
+  type(one, "(Pdb) ");  // Another's begins a row of its own.
   CHECK(screen.next_shown() == "\n[1]:(Pdb) ");
-  put(zero, "41\n");
+  type(zero, "41\n");
   CHECK(screen.shown() == "\n[0]:41\n");
   ::close(zero);
   ::close(one);
@@ -237,13 +237,13 @@ TEST_CASE("a prompt is shown on a terminal before its line ends", "[output][term
 TEST_CASE("a prompt takes the row of a progress bar, which is drawn below", "[output][terminal]") {
   Screen screen;
   const int bar = screen.add(0, "[0]:"), asks = screen.add(1, "[1]:");
-  put(bar, "\r 10%");
+  type(bar, "\r 10%");
   CHECK(screen.shown() == "\r[0]: 10%");
-  put(asks, "name? ");
+  type(asks, "name? ");
   CHECK(screen.next_shown() == "\r\033[K[1]:name? ");
-  put(bar, "\r 20%");
+  type(bar, "\r 20%");
   CHECK(screen.shown() == "\n\r[0]: 20%");
-  put(asks, "hello\n");
+  type(asks, "hello\n");
   CHECK(screen.shown() == "\r\033[K[1]:hello\n[0]: 20%");
   ::close(bar);
   ::close(asks);
@@ -254,13 +254,13 @@ TEST_CASE("equal lines that come in two parts are collapsed, prompts or not",
   Screen screen;
   const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
   const int asks = screen.add(2, "[2]:");
-  put(zero, "loading ... ");
-  put(one, "loading ... ");
+  type(zero, "loading ... ");
+  type(one, "loading ... ");
   CHECK(screen.shown().empty());
-  put(asks, "name? ");  // Shown after what came before it, if that were.
+  type(asks, "name? ");  // Shown after what came before it, if that were.
   CHECK(screen.next_shown() == "[2]:name? ");
-  put(zero, "done\n");
-  put(one, "done\n");
+  type(zero, "done\n");
+  type(one, "done\n");
   CHECK(screen.next_shown() == "\n[0-1]:loading ... done\n");
   for (const int fd : {zero, one, asks}) ::close(fd);
 }

@@ -9,9 +9,11 @@
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/has.h"
 
 using namespace ddprun::launcher;
 using ddprun::rendezvous::FirstCause;
+using ddprun::testing::has;
 
 namespace {
 
@@ -35,13 +37,6 @@ FailureReport segfault_on_node1() {
       {.rank = 0, .local_rank = 0, .pid = 10, .signal = SIGTERM, .stopped_by_us = true},
       {.rank = 1, .local_rank = 1, .pid = 11, .exit_code = 1}};
   return report;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  INFO("looking for: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

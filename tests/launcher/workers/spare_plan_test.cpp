@@ -10,11 +10,11 @@ namespace {
 
 using TimePoint = SparePlan::TimePoint;
 constexpr TimePoint start{100s};
-const SpareLimits limits{.settle = 1s, .warm_up = 60s, .pause = 2s, .deaths_max = 3};
+const SpareLimits spare_limits{.settle = 1s, .warm_up = 60s, .pause = 2s, .deaths_max = 3};
 
 // A plan whose attempt has run for the time that its workers have for themselves.
 SparePlan settled(int spares) {
-  SparePlan plan(spares, limits);
+  SparePlan plan(spares, spare_limits);
   plan.attempt_started(start - 1s);
   return plan;
 }
@@ -28,7 +28,7 @@ void warm(SparePlan& plan, int local_rank, TimePoint now) {
 
 TEST_CASE("no spare is started before an attempt runs, nor while its workers start",
           "[launcher][spares]") {
-  SparePlan plan(2, limits);
+  SparePlan plan(2, spare_limits);
   CHECK_FALSE(plan.next(start));
   CHECK_FALSE(plan.due(start));
 
@@ -184,7 +184,7 @@ TEST_CASE("a program that succeeds without a rank is not started again", "[launc
 
 TEST_CASE("16.3: a place without a worker gets a spare at once, asked for or not",
           "[launcher][spares]") {
-  SparePlan plan(1, limits, 3);
+  SparePlan plan(1, spare_limits, 3);
   plan.attempt_started(start, {2});
   CHECK(plan.due(start) == start);
   REQUIRE(plan.next(start) == 2);
@@ -205,7 +205,7 @@ TEST_CASE("16.3: a place without a worker gets a spare at once, asked for or not
 
 TEST_CASE("16.3: a missing worker's spare that dies is given up like any other",
           "[launcher][spares]") {
-  SparePlan plan(0, limits, 2);
+  SparePlan plan(0, spare_limits, 2);
   TimePoint now = start;
   plan.attempt_started(now, {0});
   for (int death = 0; death < 3; ++death, now += 10s) {
@@ -223,7 +223,7 @@ TEST_CASE("16.3: a missing worker's spare that dies is given up like any other",
 
 TEST_CASE("16.3: a spare that neither gets ready nor ends is killed and tried again, three times",
           "[launcher][spares]") {
-  SparePlan plan(0, limits, 2);
+  SparePlan plan(0, spare_limits, 2);
   TimePoint now = start;
   plan.attempt_started(now, {1});
   for (int death = 1; death <= 3; ++death) {

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 namespace {
 
 const TimePoint start = TimePoint() + 1h;
-const ClaimLimits limits{.look_again = 1s, .lapse = 10s};
+const ClaimLimits claim_limits{.look_again = 1s, .lapse = 10s};
 const RoundName third{0, 3};
 
 // The list of each round, as an arbiter keeps it.
@@ -35,7 +35,7 @@ struct Lists {
 
 struct Agent {
   std::string id;
-  Claimant core{limits};
+  Claimant core{claim_limits};
 
   void want(int term, TimePoint now, bool keep = false, bool leads = false) {
     core.want({.rounds = {third}, .term = term, .leads = leads, .keep = keep},

@@ -8,8 +8,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Kind = Admission::Kind;
-
 Hello hello_of(const std::string& node, int rank, const std::string& host) {
   Hello hello{.run_id = "job", .node_id = node, .host = host};
   hello.node_rank = rank;
@@ -39,7 +37,7 @@ struct Door {
 }  // namespace
 
 TEST_CASE("who fits becomes a member", "[rendezvous][job]") {
-  CHECK(Door().ask(hello_of("node2", 2, "host2")).kind == Kind::Member);
+  CHECK(Door().ask(hello_of("node2", 2, "host2")).kind == Admission::Kind::Member);
 }
 
 TEST_CASE("16.1: who was in a later term is sent there, also when this job ends",
@@ -47,13 +45,13 @@ TEST_CASE("16.1: who was in a later term is sent there, also when this job ends"
   Door door;
   Hello hello = hello_of("node2", 2, "host2");
   hello.term = 2;
-  CHECK(door.ask(hello).kind == Kind::Member);
+  CHECK(door.ask(hello).kind == Admission::Kind::Member);
   hello.term = 3;
   door.rules.ending = GENERATE(false, true);
-  CHECK(door.ask(hello).kind == Kind::Elsewhere);
+  CHECK(door.ask(hello).kind == Admission::Kind::Elsewhere);
   // Of another job's terms this one knows nothing.
   hello.run_id = "another";
-  CHECK(door.ask(hello).kind == Kind::Refused);
+  CHECK(door.ask(hello).kind == Admission::Kind::Refused);
 }
 
 TEST_CASE("a job that ends lets nobody in", "[rendezvous][job]") {
@@ -62,7 +60,7 @@ TEST_CASE("a job that ends lets nobody in", "[rendezvous][job]") {
 
   const Admission admission = door.ask(hello_of("node2", 2, "host2"));
 
-  CHECK(admission.kind == Kind::Refused);
+  CHECK(admission.kind == Admission::Kind::Refused);
   CHECK(admission.refusal.told.starts_with("this job is ending"));
   CHECK(admission.refusal.exit_status ==
         exit_status::coordinator_lost);  // Another try is worth it.
@@ -71,7 +69,7 @@ TEST_CASE("a job that ends lets nobody in", "[rendezvous][job]") {
 TEST_CASE("a node_id is there once", "[rendezvous][job]") {
   const Admission admission = Door().ask(hello_of("node1", 2, "host2"));
 
-  CHECK(admission.kind == Kind::Refused);
+  CHECK(admission.kind == Admission::Kind::Refused);
   CHECK(admission.refusal.told == "an agent with this node_id is already here");
 }
 
@@ -79,17 +77,17 @@ TEST_CASE("a rank is contested by an agent of the host that has it, and by no ot
           "[rendezvous][job]") {
   Door door;
   const Admission admission = door.ask(hello_of("again", 1, "host1"));
-  CHECK(admission.kind == Kind::ContestsRank);
+  CHECK(admission.kind == Admission::Kind::ContestsRank);
   CHECK(admission.holder == 2);
 
-  CHECK(door.ask(hello_of("again", 1, "elsewhere")).kind == Kind::Refused);
+  CHECK(door.ask(hello_of("again", 1, "elsewhere")).kind == Admission::Kind::Refused);
   // The coordinator's own agent is alive as long as this question can be asked.
-  CHECK(door.ask(hello_of("again", 0, "host0")).kind == Kind::Refused);
+  CHECK(door.ask(hello_of("again", 0, "host0")).kind == Admission::Kind::Refused);
   // Something else is wrong as well.
   Hello other_job = hello_of("again", 1, "host1");
   other_job.run_id = "another";
-  CHECK(door.ask(other_job).kind == Kind::Refused);
+  CHECK(door.ask(other_job).kind == Admission::Kind::Refused);
   // Nobody would be heard.
   door.rules.heartbeats = false;
-  CHECK(door.ask(hello_of("again", 1, "host1")).kind == Kind::Refused);
+  CHECK(door.ask(hello_of("again", 1, "host1")).kind == Admission::Kind::Refused);
 }

@@ -5,19 +5,19 @@
 
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
-using Kind = FirstCause::Kind;
 
 namespace {
 
-const TimePoint start = TimePoint() + 1h;
+const TimePoint first_moment = TimePoint() + 1h;
 
-FirstCause failure(int rank, std::chrono::milliseconds age = 0ms, Kind kind = Kind::WorkerFailed) {
+FirstCause failure(int rank, std::chrono::milliseconds age = 0ms,
+                   FirstCause::Kind kind = FirstCause::Kind::WorkerFailed) {
   return {.kind = kind, .rank = rank, .exit_code = 10 + rank, .age_ms = age.count()};
 }
 
 AttemptCause ended_by(const FirstCause& cause, TimePoint now) {
   AttemptCause result;
-  result.attempt_began(start);
+  result.attempt_began(first_moment);
   result.ended_by(cause, now);
   return result;
 }
@@ -29,8 +29,8 @@ TEST_CASE("only a difference that no message's way explains changes the cause",
   const auto becomes_first = [](std::chrono::milliseconds first_age,
                                 std::chrono::milliseconds later,
                                 std::chrono::milliseconds other_age) {
-    AttemptCause cause = ended_by(failure(0, first_age), start + 60s);
-    return cause.heard_of(failure(1, other_age), start + 60s + later);
+    AttemptCause cause = ended_by(failure(0, first_age), first_moment + 60s);
+    return cause.heard_of(failure(1, other_age), first_moment + 60s + later);
   };
   CHECK_FALSE(becomes_first(0ms, 0ms, 0ms));
   CHECK_FALSE(becomes_first(0ms, 0ms, 1'000ms));  // As long as a way may take.
@@ -43,46 +43,47 @@ TEST_CASE("only a difference that no message's way explains changes the cause",
 
 TEST_CASE("the earlier failure is the cause, the exit status stays that of who ended first",
           "[rendezvous][attempt_cause]") {
-  AttemptCause cause = ended_by(failure(0), start + 60s);
+  AttemptCause cause = ended_by(failure(0), first_moment + 60s);
   const std::string first_in_words = describe(*cause.get());
 
-  REQUIRE(cause.heard_of(failure(1, 5s), start + 60s));
+  REQUIRE(cause.heard_of(failure(1, 5s), first_moment + 60s));
   CHECK(cause.get()->rank == 1);
   CHECK(cause.get()->exit_code == 10);
   CHECK(cause.get()->ended_first == first_in_words);
 
-  REQUIRE(cause.heard_of(failure(2, 20s), start + 60s));  // Earlier still.
+  REQUIRE(cause.heard_of(failure(2, 20s), first_moment + 60s));  // Earlier still.
   CHECK(cause.get()->rank == 2);
   CHECK(cause.get()->exit_code == 10);
   CHECK(cause.get()->ended_first == first_in_words);
 
-  CHECK_FALSE(cause.heard_of(failure(3, 10s), start + 60s));  // Between the two.
+  CHECK_FALSE(cause.heard_of(failure(3, 10s), first_moment + 60s));  // Between the two.
   CHECK(cause.get()->rank == 2);
 }
 
 TEST_CASE("what has no age is not compared", "[rendezvous][attempt_cause]") {
-  for (const Kind kind : {Kind::StartFailed, Kind::NodeLost, Kind::Interrupted}) {
+  for (const FirstCause::Kind kind :
+       {FirstCause::Kind::StartFailed, FirstCause::Kind::NodeLost, FirstCause::Kind::Interrupted}) {
     CAPTURE(static_cast<int>(kind));
-    AttemptCause other_is_first = ended_by(failure(0, 0s, kind), start + 60s);
-    CHECK_FALSE(other_is_first.heard_of(failure(1, 30s), start + 60s));
-    AttemptCause worker_is_first = ended_by(failure(0), start + 60s);
-    CHECK_FALSE(worker_is_first.heard_of(failure(1, 30s, kind), start + 60s));
+    AttemptCause other_is_first = ended_by(failure(0, 0s, kind), first_moment + 60s);
+    CHECK_FALSE(other_is_first.heard_of(failure(1, 30s), first_moment + 60s));
+    AttemptCause worker_is_first = ended_by(failure(0), first_moment + 60s);
+    CHECK_FALSE(worker_is_first.heard_of(failure(1, 30s, kind), first_moment + 60s));
     CHECK(worker_is_first.get()->rank == 0);
   }
 }
 
 TEST_CASE("no failure is older than its attempt", "[rendezvous][attempt_cause]") {
-  AttemptCause cause = ended_by(failure(0), start + 900ms);
-  CHECK_FALSE(cause.heard_of(failure(1, 1h), start + 900ms));
-  AttemptCause later = ended_by(failure(0), start + 1'100ms);
-  CHECK(later.heard_of(failure(1, 1h), start + 1'100ms));
+  AttemptCause cause = ended_by(failure(0), first_moment + 900ms);
+  CHECK_FALSE(cause.heard_of(failure(1, 1h), first_moment + 900ms));
+  AttemptCause later = ended_by(failure(0), first_moment + 1'100ms);
+  CHECK(later.heard_of(failure(1, 1h), first_moment + 1'100ms));
 }
 
 TEST_CASE("a new attempt has no cause, and nothing is compared before it has",
           "[rendezvous][attempt_cause]") {
-  AttemptCause cause = ended_by(failure(0), start + 60s);
-  cause.attempt_began(start + 70s);
+  AttemptCause cause = ended_by(failure(0), first_moment + 60s);
+  cause.attempt_began(first_moment + 70s);
   CHECK_FALSE(cause.get());
-  CHECK_FALSE(cause.heard_of(failure(1, 5s), start + 80s));
+  CHECK_FALSE(cause.heard_of(failure(1, 5s), first_moment + 80s));
   CHECK_FALSE(cause.get());
 }

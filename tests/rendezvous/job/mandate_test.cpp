@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Kind = Mandate::Ruling::Kind;
+using RulingKind = Mandate::Ruling::Kind;
 
 Council council_of_nodes(int nodes) {
   Council council;
@@ -51,18 +51,18 @@ const TimePoint begin = TimePoint() + 1h;
 TEST_CASE("nobody else can decide for a job that cannot be taken over", "[rendezvous][job]") {
   Mandate mandate = of_nodes(3, Arbitration::None, /*shared=*/false);
 
-  CHECK(mandate.after_loss(only({"node1"}), begin).kind == Kind::Leads);
-  CHECK(mandate.before_round(only({"node1"}), begin).kind == Kind::Leads);
+  CHECK(mandate.after_loss(only({"node1"}), begin).kind == RulingKind::Leads);
+  CHECK(mandate.before_round(only({"node1"}), begin).kind == RulingKind::Leads);
   CHECK_FALSE(mandate.can_be_handed_over(only({"node2", "node3"})));
 }
 
 TEST_CASE("who sees most of the round leads, and who does not gives way", "[rendezvous][job]") {
   Mandate mandate = of_nodes(3);
 
-  CHECK(mandate.after_loss(only({"node1", "node3"}), begin).kind == Kind::Leads);
-  CHECK(mandate.before_round(only({"node1", "node3"}), begin).kind == Kind::Leads);
-  CHECK(mandate.after_loss(only({"node1"}), begin).kind == Kind::GivesWay);
-  CHECK(mandate.before_round(only({"node1"}), begin).kind == Kind::GivesWay);
+  CHECK(mandate.after_loss(only({"node1", "node3"}), begin).kind == RulingKind::Leads);
+  CHECK(mandate.before_round(only({"node1", "node3"}), begin).kind == RulingKind::Leads);
+  CHECK(mandate.after_loss(only({"node1"}), begin).kind == RulingKind::GivesWay);
+  CHECK(mandate.before_round(only({"node1"}), begin).kind == RulingKind::GivesWay);
 }
 
 TEST_CASE("half of a round waits for the arbiter, and keeps its word before the next one",
@@ -71,21 +71,21 @@ TEST_CASE("half of a round waits for the arbiter, and keeps its word before the 
   const auto alone = only({"node1"});
 
   const auto asked = mandate.after_loss(alone, begin);
-  REQUIRE(asked.kind == Kind::Waits);
+  REQUIRE(asked.kind == RulingKind::Waits);
   CHECK_FALSE(given(asked).rounds.empty());
   CHECK(asked.ask->leads);
   CHECK_FALSE(asked.ask->keep);
   // Once is enough.
   CHECK_FALSE(mandate.after_loss(alone, begin).ask);
-  CHECK(mandate.before_round(alone, begin).kind == Kind::Waits);
+  CHECK(mandate.before_round(alone, begin).kind == RulingKind::Waits);
   CHECK(mandate.next_tick() == begin + 20s);
 
-  CHECK(mandate.on_word(given(asked)).kind == Kind::Leads);
+  CHECK(mandate.on_word(given(asked)).kind == RulingKind::Leads);
   const auto keep = mandate.before_round(alone, begin + 1s);
-  REQUIRE(keep.kind == Kind::Waits);
+  REQUIRE(keep.kind == RulingKind::Waits);
   CHECK(keep.ask->keep);
-  CHECK(mandate.on_word(given(keep, Word::Kind::Kept)).kind == Kind::Leads);
-  CHECK(mandate.before_round(alone, begin + 2s).kind == Kind::Leads);
+  CHECK(mandate.on_word(given(keep, Word::Kind::Kept)).kind == RulingKind::Leads);
+  CHECK(mandate.before_round(alone, begin + 2s).kind == RulingKind::Leads);
   CHECK_FALSE(mandate.next_tick());
 }
 
@@ -110,19 +110,19 @@ TEST_CASE("the arbiter's word has the last say, and a limit", "[rendezvous][job]
 
   SECTION("it names another one") {
     const auto ruling = mandate.on_word(given(asked, Word::Kind::Refused));
-    CHECK(ruling.kind == Kind::GivesWay);
+    CHECK(ruling.kind == RulingKind::GivesWay);
     CHECK(ruling.why.find("host2 at 10.0.0.2 has claimed the job") == 0);
   }
   SECTION("it says nothing") {
-    CHECK(mandate.on_tick(begin + 19s).kind == Kind::Waits);
+    CHECK(mandate.on_tick(begin + 19s).kind == RulingKind::Waits);
     const auto ruling = mandate.on_tick(begin + 20s);
-    CHECK(ruling.kind == Kind::Ends);
+    CHECK(ruling.kind == RulingKind::Ends);
     CHECK(ruling.why.find("has not said within 20 s whether it goes on") != std::string::npos);
   }
   SECTION("it is not there") {
-    CHECK(mandate.on_word(given(asked, Word::Kind::Unreached)).kind == Kind::Waits);
+    CHECK(mandate.on_word(given(asked, Word::Kind::Unreached)).kind == RulingKind::Waits);
     const auto ruling = mandate.on_tick(begin + 20s);
-    CHECK(ruling.kind == Kind::Ends);
+    CHECK(ruling.kind == RulingKind::Ends);
     CHECK(ruling.why == "the server is away");
   }
 }

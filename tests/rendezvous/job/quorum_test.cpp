@@ -23,7 +23,7 @@ bool others_may_choose(const Quorum& quorum, const std::string& present) {
   }) == Quorum::Verdict::MustEnd;
 }
 
-void start(Quorum& quorum, const std::string& letters) {
+void started(Quorum& quorum, const std::string& letters) {
   for (const char letter : letters) quorum.started(std::string(1, letter));
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("who said goodbye votes for nobody, and never again", "[rendezvous][qu
   quorum.resigned("b");
   CHECK_FALSE(others_may_choose(quorum, "a"));
   quorum.round_closed(council("abd"));
-  start(quorum, "ad");
+  started(quorum, "ad");
   CHECK_FALSE(others_may_choose(quorum, "a"));
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("the council before counts until its majority has started the round",
   CHECK(others_may_choose(quorum, "ade"));  // b and c know nothing of the new round.
 
   SECTION("the new round's majority does not settle it") {
-    start(quorum, "ade");
+    started(quorum, "ade");
     CHECK_FALSE(quorum.before().empty());
   }
   SECTION("one of the three before says goodbye, another has started") {
@@ -84,7 +84,7 @@ TEST_CASE("a round that was never settled leaves no trace", "[rendezvous][quorum
   Quorum quorum;
   quorum.round_closed(council("abc"));
   quorum.round_closed(council("ab"));
-  start(quorum, "a");
+  started(quorum, "a");
   quorum.round_closed(council("acd"));
   CHECK(quorum.before() == council("abc"));
   CHECK(quorum.council() == council("acd"));
@@ -98,7 +98,7 @@ TEST_CASE("a successor inherits both councils", "[rendezvous][quorum]") {
   quorum.inherit(council("acd"), council("abc"));
   CHECK(others_may_choose(quorum, "acd") == false);
   CHECK(others_may_choose(quorum, "ad"));
-  start(quorum, "ac");
+  started(quorum, "ac");
   CHECK(quorum.before().empty());
   CHECK_FALSE(others_may_choose(quorum, "ad"));
 }
@@ -155,7 +155,7 @@ TEST_CASE("16.1: where the arbiter alone decides, one out of sight is enough to 
   CHECK(verdict("a") == Verdict::Leads);
   // Without the word kept, all must have started a round before the one before counts no more.
   quorum.round_closed(council("ab"), {0, 1});
-  start(quorum, "ab");
+  started(quorum, "ab");
   CHECK(quorum.choosers() == RoundName{0, 0});
   CHECK(quorum.word_kept());
   CHECK(quorum.choosers() == RoundName{0, 1});

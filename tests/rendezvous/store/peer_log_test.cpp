@@ -10,17 +10,17 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const PeerLog::Clock::time_point start = PeerLog::Clock::time_point() + 1h;
+const PeerLog::Clock::time_point first_moment = PeerLog::Clock::time_point() + 1h;
 
 }  // namespace
 
 TEST_CASE("a host has one line an interval, with the number of those left out", "[peer_log]") {
   PeerLog log;
-  CHECK(log.note("10.0.0.7:1", start).wanted);
-  CHECK_FALSE(log.note("10.0.0.7:2", start + 1s).wanted);
-  CHECK_FALSE(log.note("10.0.0.7:3", start + 29s).wanted);
+  CHECK(log.note("10.0.0.7:1", first_moment).wanted);
+  CHECK_FALSE(log.note("10.0.0.7:2", first_moment + 1s).wanted);
+  CHECK_FALSE(log.note("10.0.0.7:3", first_moment + 29s).wanted);
 
-  const PeerLog::Line line = log.note("10.0.0.7:4", start + 30s);
+  const PeerLog::Line line = log.note("10.0.0.7:4", first_moment + 30s);
 
   CHECK(line.wanted);
   CHECK(uncounted(line) == " (and 2 more of that host since its last line)");
@@ -31,11 +31,11 @@ TEST_CASE("15.5: a stranger with a network of addresses has no more lines than o
   PeerLog log;
   std::size_t lines = 0;
   for (int i = 0; i < 100'000; ++i) {
-    lines += log.note("10.0." + std::to_string(i % 65'536) + ":1", start + i * 100us).wanted;
+    lines += log.note("10.0." + std::to_string(i % 65'536) + ":1", first_moment + i * 100us).wanted;
   }
   CHECK(lines == PeerLog::lines_max);
 
-  const PeerLog::Line line = log.note("10.1.0.0:1", start + 30s);
+  const PeerLog::Line line = log.note("10.1.0.0:1", first_moment + 30s);
   CHECK(line.wanted);
   CHECK(line.others > 60'000);  // Those with a line of their own count apart.
 }

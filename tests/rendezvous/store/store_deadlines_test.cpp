@@ -58,13 +58,13 @@ std::string set_command() {
   put_string(out, "value");
   return out;
 }
-const std::string hello{"\x00\xCE\xF7\x85\x3C", 5};
+const std::string store_hello{"\x00\xCE\xF7\x85\x3C", 5};
 
 }  // namespace
 
 TEST_CASE("a command may take its time, but not more", "[sessions]") {
   HandDriven client;
-  client.send(hello);
+  client.send(store_hello);
   CHECK_FALSE(client.has_deadline());  // Silence between commands is nobody's fault.
   client.send(set_command().substr(0, 10));
   CHECK(client.has_deadline());
@@ -82,7 +82,7 @@ TEST_CASE("a command may take its time, but not more", "[sessions]") {
 TEST_CASE("each command has its own time", "[sessions]") {
   HandDriven client;
   const std::string half = set_command().substr(0, 10), rest = set_command().substr(10);
-  client.send(hello + half);
+  client.send(store_hello + half);
   for (int i = 0; i < 5; ++i) {
     client.pass(40s);
     client.send(rest + half);
@@ -98,7 +98,7 @@ TEST_CASE("each command has its own time", "[sessions]") {
 
 TEST_CASE("a finished command leaves no deadline behind for long", "[sessions]") {
   HandDriven client;
-  client.send(hello + set_command().substr(0, 10));
+  client.send(store_hello + set_command().substr(0, 10));
   client.send(set_command().substr(10));
   client.pass(60s);
 

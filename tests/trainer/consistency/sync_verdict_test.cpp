@@ -8,10 +8,10 @@ using namespace ddprun::trainer;
 
 namespace {
 
-const std::vector<std::string> names{"conv", "norm", "fc"};
+const std::vector<std::string> tensors{"conv", "norm", "fc"};
 
 std::string verdict(const std::vector<std::vector<std::uint64_t>>& hashes) {
-  return describe_verdict(judge_ranks(hashes), names, 12).value_or("equal");
+  return describe_verdict(judge_ranks(hashes), tensors, 12).value_or("equal");
 }
 
 }  // namespace

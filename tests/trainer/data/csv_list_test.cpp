@@ -24,7 +24,7 @@ CsvImages list(const std::string& text, const CsvImages* like = nullptr) {
   return parse_image_list(text, "list.csv", like);
 }
 
-std::string error_of(const std::string& text, const CsvImages* like = nullptr) {
+std::string list_error(const std::string& text, const CsvImages* like = nullptr) {
   return message_of<DataError>([&] { list(text, like); });
 }
 
@@ -80,30 +80,30 @@ TEST_CASE("a header says which columns are meant, or the first of two are",
 }
 
 TEST_CASE("a header that says half of it is not guessed", "[trainer][data][csv]") {
-  CHECK(error_of("image,patient,labelled\na.jpg,4,1\n") ==
+  CHECK(list_error("image,patient,labelled\na.jpg,4,1\n") ==
         "list.csv, line 1: no column of the header has a name that means the labels: call one "
         "\"label\"");
-  CHECK(contains(error_of("patient,picture,label\n4,a.jpg,1\n"),
+  CHECK(contains(list_error("patient,picture,label\n4,a.jpg,1\n"),
                  "line 1: no column of the header has a name that means the paths: call one "
                  "\"path\""));
-  CHECK(contains(error_of("what,ever,more\na.jpg,1,x\n"),
+  CHECK(contains(list_error("what,ever,more\na.jpg,1,x\n"),
                  "that means the paths or the labels: call one \"path\" and one \"label\""));
-  CHECK(contains(error_of("label,picture\n1,a.jpg\n"), "means the paths: call one \"path\""));
-  CHECK(contains(error_of("breed,image\n1,a.jpg\n"), "means the labels: call one \"label\""));
+  CHECK(contains(list_error("label,picture\n1,a.jpg\n"), "means the paths: call one \"path\""));
+  CHECK(contains(list_error("breed,image\n1,a.jpg\n"), "means the labels: call one \"label\""));
 }
 
 TEST_CASE("a validation list has the classes of the training list", "[trainer][data][csv]") {
   const CsvImages names = list("a.jpg,cat\nb.jpg,dog\n");
   CHECK(list("c.jpg,dog\n", &names).list.labels == std::vector<std::int32_t>{1});
   CHECK(list("c.jpg,dog\n", &names).list.classes == 2);
-  CHECK(contains(error_of("c.jpg,cat\nd.jpg,cow\n", &names), "line 2: the training set has no"));
+  CHECK(contains(list_error("c.jpg,cat\nd.jpg,cow\n", &names), "line 2: the training set has no"));
 
   const CsvImages numbers = list("a.jpg,0\nb.jpg,4\n");
   CHECK(list("c.jpg,1\n", &numbers).list.classes == 5);
-  CHECK(contains(error_of("c.jpg,5\n", &numbers),
+  CHECK(contains(list_error("c.jpg,5\n", &numbers),
                  "line 1: label \"5\", expected a number from 0 "
                  "to 4"));
-  CHECK(contains(error_of("c.jpg,cat\n", &numbers), "line 1: label \"cat\""));
+  CHECK(contains(list_error("c.jpg,cat\n", &numbers), "line 1: label \"cat\""));
 }
 
 TEST_CASE("one of a thing is called so", "[trainer][data][csv]") {
@@ -112,23 +112,23 @@ TEST_CASE("one of a thing is called so", "[trainer][data][csv]") {
 }
 
 TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
-  CHECK(error_of("") == "list.csv lists no images");
-  CHECK(error_of("path,label\n") == "list.csv lists no images");
-  CHECK(contains(error_of("a.jpg,1\n\nb.jpg\n"), "list.csv, line 3: 1 fields, expected 2"));
-  CHECK(contains(error_of("a.jpg,1\nb.jpg,1,2\n"), "line 2: 3 fields, expected 2"));
-  CHECK(contains(error_of("a.jpg,1\nb.jpg,one\n"), "line 2: label \"one\""));
-  CHECK(contains(error_of("a.jpg,1\nb.jpg,-1\n"), "line 2: label \"-1\""));
+  CHECK(list_error("") == "list.csv lists no images");
+  CHECK(list_error("path,label\n") == "list.csv lists no images");
+  CHECK(contains(list_error("a.jpg,1\n\nb.jpg\n"), "list.csv, line 3: 1 fields, expected 2"));
+  CHECK(contains(list_error("a.jpg,1\nb.jpg,1,2\n"), "line 2: 3 fields, expected 2"));
+  CHECK(contains(list_error("a.jpg,1\nb.jpg,one\n"), "line 2: label \"one\""));
+  CHECK(contains(list_error("a.jpg,1\nb.jpg,-1\n"), "line 2: label \"-1\""));
   CHECK(list("a.jpg,nan\nb.jpg,1.2.3\n").classes == std::vector<std::string>{"1.2.3", "nan"});
-  CHECK(contains(error_of("a.jpg,3.0\n"), "line 1: label \"3.0\", expected a whole number, or"));
-  CHECK(contains(error_of("a.jpg,99999999999999999999\nb.jpg,1\nc.jpg,99999999\n"), ""));
-  CHECK(contains(error_of("a.jpg,1\nb.jpg,4000000000\n"), "line 2: label \"4000000000\""));
-  CHECK(contains(error_of("a.jpg,1\nb.jpg,\n"), "line 2: the label is empty"));
-  CHECK(contains(error_of("a.jpg,1\n,1\n"), "line 2: the path is empty"));
-  CHECK(contains(error_of("a.jpg,1\nb.bmp,1\n"), "line 2: b.bmp is not"));
-  CHECK(contains(error_of("a.bmp,cat\nb.jpg,cat\n"), "line 1: a.bmp is not"));
-  CHECK(contains(error_of("a.jpg,1\n\"b\n.jpg,1\n"), "line 2: a quoted field does not end"));
-  CHECK(contains(error_of("a.jpg,1\n\"b.jpg\"x,1\n"), "line 2: text after a quoted field"));
-  CHECK(contains(error_of(std::string("a.jpg,1\nb\0.jpg,1\n", 17)), "line 2: the path holds"));
+  CHECK(contains(list_error("a.jpg,3.0\n"), "line 1: label \"3.0\", expected a whole number, or"));
+  CHECK(contains(list_error("a.jpg,99999999999999999999\nb.jpg,1\nc.jpg,99999999\n"), ""));
+  CHECK(contains(list_error("a.jpg,1\nb.jpg,4000000000\n"), "line 2: label \"4000000000\""));
+  CHECK(contains(list_error("a.jpg,1\nb.jpg,\n"), "line 2: the label is empty"));
+  CHECK(contains(list_error("a.jpg,1\n,1\n"), "line 2: the path is empty"));
+  CHECK(contains(list_error("a.jpg,1\nb.bmp,1\n"), "line 2: b.bmp is not"));
+  CHECK(contains(list_error("a.bmp,cat\nb.jpg,cat\n"), "line 1: a.bmp is not"));
+  CHECK(contains(list_error("a.jpg,1\n\"b\n.jpg,1\n"), "line 2: a quoted field does not end"));
+  CHECK(contains(list_error("a.jpg,1\n\"b.jpg\"x,1\n"), "line 2: text after a quoted field"));
+  CHECK(contains(list_error(std::string("a.jpg,1\nb\0.jpg,1\n", 17)), "line 2: the path holds"));
 }
 
 TEST_CASE("seventy thousand names are seventy thousand classes", "[trainer][data][csv]") {
@@ -149,7 +149,7 @@ TEST_CASE("any changed or missing byte gives a list or a line's number", "[train
     for (int k = 0; k < 3 && !changed.empty(); ++k) {
       changed[random() % changed.size()] = ",\"\n\r\0x.7"[random() % 8];
     }
-    const std::string error = error_of(changed);
+    const std::string error = list_error(changed);
     if (!error.empty()) CHECK(error.starts_with("list.csv"));
   }
 }

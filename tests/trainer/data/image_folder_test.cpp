@@ -17,7 +17,8 @@ void put(const fs::path& path, const std::string& bytes = "x") {
   write_bytes(path, bytes);
 }
 
-std::string error_of(const fs::path& folder, bool train = true, const fs::path& validation = "") {
+std::string folder_error(const fs::path& folder, bool train = true,
+                         const fs::path& validation = "") {
   return message_of<DataError>([&] { open_image_folder(folder, validation, train); });
 }
 
@@ -65,7 +66,7 @@ TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolde
   CHECK(dataset->label(0) == 2);
   CHECK(dataset->classes() == 3);
   put(folder / "val/d/1.jpg");
-  CHECK(contains(error_of(folder.path(), false), "classes that the training set has not: d"));
+  CHECK(contains(folder_error(folder.path(), false), "classes that the training set has not: d"));
   put(folder / "elsewhere/b/1.jpg");
   CHECK(open_image_folder(folder.path(), folder / "elsewhere", false)->label(0) == 1);
   fs::remove_all(folder / "train");
@@ -76,18 +77,18 @@ TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolde
 
 TEST_CASE("trees that are not as they should be are refused", "[trainer][data][imagefolder]") {
   const ScratchFolder folder;
-  CHECK(contains(error_of(folder.path()), "train/CLASS/x.jpg"));
+  CHECK(contains(folder_error(folder.path()), "train/CLASS/x.jpg"));
   put(folder / "train/1.jpg");
-  CHECK(contains(error_of(folder.path()), "has no folders (1 files)"));
+  CHECK(contains(folder_error(folder.path()), "has no folders (1 files)"));
   put(folder / "train/full/1.jpg");
   fs::create_directories(folder / "train/empty/deep");
-  CHECK(contains(error_of(folder.path()), "1 of the 2 class folders"));
-  CHECK(contains(error_of(folder.path()), "empty"));
+  CHECK(contains(folder_error(folder.path()), "1 of the 2 class folders"));
+  CHECK(contains(folder_error(folder.path()), "empty"));
   fs::remove_all(folder / "train/empty");
-  CHECK(error_of(folder.path()) == "");
-  CHECK(contains(error_of(folder.path(), false), "--validation-data"));
+  CHECK(folder_error(folder.path()) == "");
+  CHECK(contains(folder_error(folder.path(), false), "--validation-data"));
   put(folder / "val/full/1.txt");
-  CHECK(contains(error_of(folder.path(), false), "no .jpg"));
+  CHECK(contains(folder_error(folder.path(), false), "no .jpg"));
 }
 
 TEST_CASE("a link to a parent folder does not hang", "[trainer][data][imagefolder]") {
@@ -95,7 +96,7 @@ TEST_CASE("a link to a parent folder does not hang", "[trainer][data][imagefolde
   put(folder / "train/a/1.jpg");
   fs::create_directory_symlink(folder / "train/a", folder / "train/a/again");
 
-  CHECK(contains(error_of(folder.path()), "is there a link to a parent?"));
+  CHECK(contains(folder_error(folder.path()), "is there a link to a parent?"));
 }
 
 TEST_CASE("seventy thousand classes are read", "[trainer][data][imagefolder]") {

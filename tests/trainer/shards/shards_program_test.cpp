@@ -132,7 +132,7 @@ TEST_CASE("one worker computes with one thread where shards are asked for",
     const Result result = run_train(0, arguments, folder, environment);
     INFO(result.output);
     REQUIRE(result.code == 0);
-    return tensors_of(folder / "checkpoints/last.safetensors");
+    return tensor_bytes(folder / "checkpoints/last.safetensors");
   };
   // LibTorch otherwise takes as many as there are cores.
   const bool same = weights("env -u OMP_NUM_THREADS ") == weights("OMP_NUM_THREADS=1 ");

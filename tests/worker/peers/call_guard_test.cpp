@@ -5,8 +5,10 @@
 #include <thread>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::message_of;
 
 namespace {
 
@@ -18,16 +20,6 @@ class Group final : public Abortable {
   }
   std::vector<std::string> told;
 };
-
-template <typename Begin>
-std::string error_of(Begin begin) {
-  try {
-    begin();
-  } catch (const CommunicatorError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 const float data[4] = {};
 
@@ -78,18 +70,18 @@ TEST_CASE("a call that cannot be done ends the group, and every later one has th
   for (const auto& [begin, problem] : cases) {
     Group group;
     CallGuard guard(1, 3, group);
-    const std::string error = error_of([&, begin = begin] { begin(guard); });
+    const std::string error = message_of<CommunicatorError>([&, begin = begin] { begin(guard); });
     INFO(error);
     CHECK(error.find(" failed on rank 1: rank 1: " + problem) != std::string::npos);
     CHECK(group.told == std::vector<std::string>{"rank 1: " + problem});
 
-    CHECK(error_of([&] {
+    CHECK(message_of<CommunicatorError>([&] {
             guard.begin(CallKind::Barrier, 0, DataType::UInt8, {});
           }).ends_with("failed on rank 1: rank 1: " + problem));
-    CHECK(error_of([&] {
+    CHECK(message_of<CommunicatorError>([&] {
             guard.begin_message("recv", data, 4, DataType::Float32, 0, false);
           }).ends_with("failed on rank 1: rank 1: " + problem));
-    CHECK(error_of([&] {
+    CHECK(message_of<CommunicatorError>([&] {
             guard.fail(Call{}, "a consequence");
           }).ends_with("failed on rank 1: rank 1: " + problem));
     CHECK(group.told.size() == 1);
@@ -109,7 +101,7 @@ TEST_CASE("a message to a rank that there is not is an error of the caller alone
   Group group;
   CallGuard guard(1, 3, group);
   for (const int peer : {-1, 1, 3}) {
-    CHECK(error_of([&] {
+    CHECK(message_of<CommunicatorError>([&] {
             guard.begin_message("irecv", data, 4, DataType::Float32, peer, false);
           }) == "irecv: there is no other rank " + std::to_string(peer) + " among 3");
   }
@@ -128,7 +120,8 @@ TEST_CASE("of threads that abort at once one gives the reason, and all find it",
     for (std::size_t i = 0; i < errors.size(); ++i) {
       threads.emplace_back([&, i] {
         together.arrive_and_wait();
-        errors[i] = error_of([&] { guard.fail(Call{}, "reason " + std::to_string(i)); });
+        errors[i] = message_of<CommunicatorError>(
+            [&] { guard.fail(Call{}, "reason " + std::to_string(i)); });
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -147,7 +140,9 @@ TEST_CASE("a second thread inside a call ends the group", "[worker][guard]") {
   { const CallGuard::Inside before(guard); }
   const CallGuard::Inside inside(guard);
   std::string error;
-  std::thread([&] { error = error_of([&] { const CallGuard::Inside second(guard); }); }).join();
+  std::thread([&] {
+    error = message_of<CommunicatorError>([&] { const CallGuard::Inside second(guard); });
+  }).join();
   CHECK(error.find("rank 1: a second thread is inside a call") == 0);
   CHECK(group.told == std::vector<std::string>{error});
 }
@@ -156,6 +151,7 @@ TEST_CASE("an abort without a reason says so", "[worker][guard]") {
   Group group;
   CallGuard guard(0, 2, group);
   group.abort("");
-  CHECK(error_of([&] { guard.begin(CallKind::Barrier, 0, DataType::UInt8, {}); }) ==
-        "barrier(), call 1 failed on rank 0: aborted without a reason");
+  CHECK(message_of<CommunicatorError>([&] {
+          guard.begin(CallKind::Barrier, 0, DataType::UInt8, {});
+        }) == "barrier(), call 1 failed on rank 0: aborted without a reason");
 }

@@ -22,6 +22,7 @@
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
 using ddprun::testing::contains;
+using ddprun::testing::message_of;
 using ddprun::testing::patience;
 
 namespace {
@@ -55,15 +56,6 @@ CommunicatorOptions named(const std::string& group) {
 }
 
 std::string half_name(int job_rank) { return job_rank % 2 == 0 ? "even" : "odd"; }
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommunicatorError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -119,7 +111,7 @@ TEST_CASE("a rank that has waited in vain is told to end, and not to wait in vai
           "[worker][exchange]") {
   const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
   const auto meet = [&](int rank, int term) {
-    return error_of([&] {
+    return message_of<CommunicatorError>([&] {
       make_store_exchange(rank_of_two(rank, term, store.port()), {})
           ->all_gather("a", std::chrono::steady_clock::now());
     });
@@ -144,7 +136,7 @@ TEST_CASE("two groups of a job sum over their own ranks, whoever of them comes f
   std::vector<std::thread> ranks;
   for (std::size_t job_rank = 0; job_rank < 4; ++job_rank) {
     ranks.emplace_back([&, job_rank] {
-      errors[job_rank] = error_of([&] {
+      errors[job_rank] = message_of<CommunicatorError>([&] {
         CpuCommunicatorOptions options;
         options.common = named(half_name(static_cast<int>(job_rank)));
         const auto comm = connect_cpu_communicator(static_cast<int>(job_rank / 2), 2, 0,
@@ -162,7 +154,7 @@ TEST_CASE("two groups of a job sum over their own ranks, whoever of them comes f
 TEST_CASE("some of a job's ranks need a name of their own", "[worker][exchange]") {
   const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
   const auto make = [&](const WorkerEnv& env, const std::string& group) {
-    return error_of([&] { make_cpu_communicator(env, named(group)); });
+    return message_of<CommunicatorError>([&] { make_cpu_communicator(env, named(group)); });
   };
   const WorkerEnv env = in_half(1, store.port());
   CHECK(make(env, "") ==
@@ -191,7 +183,7 @@ TEST_CASE("worlds that their run_id keeps apart need no name once they are no jo
   for (const int job_rank : {0, 1, 2, 3}) {
     ranks.emplace_back([&, job_rank] {
       const auto i = static_cast<std::size_t>(job_rank);
-      errors[i] = error_of([&] {
+      errors[i] = message_of<CommunicatorError>([&] {
         WorkerEnv env = in_half(job_rank, store.port());
         env.run_id = half_name(job_rank);
         env.job_rank.reset();
@@ -211,7 +203,7 @@ TEST_CASE("a world of one needs no name in any job", "[worker][exchange]") {
   WorkerEnv env = in_half(3, 1);
   env.rank = 0;
   env.world_size = 1;
-  CHECK(error_of([&] { check_group(env, {}); }).empty());
+  CHECK(message_of<CommunicatorError>([&] { check_group(env, {}); }).empty());
 }
 
 TEST_CASE("ranks of one group that were told different sizes are told so", "[worker][exchange]") {
@@ -224,10 +216,11 @@ TEST_CASE("ranks of one group that were told different sizes are told so", "[wor
     CpuCommunicatorOptions options;
     options.common = named("even");
     options.common.connect_timeout = patience(1s);
-    return error_of([&] { connect_cpu_communicator(1, 3, 0, *second, options); });
+    return message_of<CommunicatorError>(
+        [&] { connect_cpu_communicator(1, 3, 0, *second, options); });
   });
-  const std::string error =
-      error_of([&] { make_cpu_communicator(in_half(0, store.port()), named("even")); });
+  const std::string error = message_of<CommunicatorError>(
+      [&] { make_cpu_communicator(in_half(0, store.port()), named("even")); });
   INFO(error);
   CHECK(contains(error,
                  "rank 0 is one of 2 in the group \"even\", and rank 1 is one of 3 in the group "

@@ -14,6 +14,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/worker/own_page.h"
+#include "tests/worker/peers/letter_key.h"
 
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
@@ -21,12 +22,6 @@ using ddprun::testing::patience;
 namespace rendezvous = ddprun::rendezvous;
 
 namespace {
-
-using Key = std::shared_ptr<const WorkerKey>;
-
-Key key_of(char letter) {
-  return std::make_shared<WorkerKey>(rendezvous::SecretBytes::copy_of(std::string(32, letter)));
-}
 
 // Ranks with these keys meet on loopback; what each ended with, "" if it has met all.
 std::vector<std::string> meet(const std::vector<Key>& keys,
@@ -82,7 +77,7 @@ struct SocketPair {
 };
 
 const std::string word(mesh_word_chars, 'w');
-const MeshContact contact{.epoch = 7, .caller = 1, .callee = 0, .word = word};
+const MeshContact first_contact{.epoch = 7, .caller = 1, .callee = 0, .word = word};
 
 std::string read_from(int fd) {
   std::string bytes(4096, '\0');
@@ -167,7 +162,7 @@ TEST_CASE("strangers in the way, with the published word too, hinder nobody", "[
 TEST_CASE("a greeting that was overheard admits nobody", "[mesh]") {
   const Key key = key_of('a');
   SocketPair pair;
-  OutgoingGreeting caller(std::move(pair.one), contact, key);
+  OutgoingGreeting caller(std::move(pair.one), first_contact, key);
   SocketPair tapped;
   IncomingGreeting callee(std::move(tapped.one), 7, 0, word, key);
   REQUIRE(caller.begin() == 0);
@@ -194,7 +189,7 @@ TEST_CASE("16.1: a rank of an older term is turned away, with an attempt of the 
           "[mesh]") {
   for (const Key& key : {key_of('a'), Key()}) {
     SocketPair pair;
-    MeshContact old = contact;
+    MeshContact old = first_contact;
     old.epoch = rendezvous::epoch_of(0, 7);
     OutgoingGreeting caller(std::move(pair.one), old, key);
     IncomingGreeting callee(std::move(pair.other), rendezvous::epoch_of(2, 7), 0, word, key);
@@ -237,7 +232,7 @@ TEST_CASE("16.1: who waits in vain for a rank of an older term says that it call
 TEST_CASE("an answer cannot be made of the caller's own words", "[mesh]") {
   const Key key = key_of('a');
   SocketPair pair, mirror;
-  OutgoingGreeting caller(std::move(pair.one), contact, key);
+  OutgoingGreeting caller(std::move(pair.one), first_contact, key);
   REQUIRE(caller.begin() == 0);
   const std::string hello = read_from(pair.other.get());
   // The caller listens, too, at its own rank: an attacker lets it answer itself.
@@ -254,24 +249,24 @@ TEST_CASE("every part of a contact is in its statement", "[mesh]") {
   const auto statement = [&](const MeshContact& about, bool by_caller = true) {
     return mesh_statement(by_caller, about, one.data(), two.data());
   };
-  const std::string text = statement(contact);
-  CHECK(statement(contact, false) != text);
-  CHECK(mesh_statement(true, contact, two.data(), one.data()) != text);
-  MeshContact other = contact;
+  const std::string text = statement(first_contact);
+  CHECK(statement(first_contact, false) != text);
+  CHECK(mesh_statement(true, first_contact, two.data(), one.data()) != text);
+  MeshContact other = first_contact;
   other.epoch = 8;
   CHECK(statement(other) != text);
   other.epoch = rendezvous::epoch_of(1, 7);
   CHECK(statement(other) != text);
-  other = contact;
+  other = first_contact;
   other.caller = 2;
   CHECK(statement(other) != text);
-  other = contact;
+  other = first_contact;
   other.callee = 2;
   CHECK(statement(other) != text);
-  other = contact;
+  other = first_contact;
   other.channel = MeshChannel::Watch;
   CHECK(statement(other) != text);
-  other = contact;
+  other = first_contact;
   other.word = one;
   CHECK(statement(other) != text);
 }

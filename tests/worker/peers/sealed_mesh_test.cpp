@@ -13,21 +13,18 @@
 #include "rendezvous/worker_key.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
+#include "tests/worker/peers/letter_key.h"
 #include "worker/peers/mesh_greeting.h"
 
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
 namespace rendezvous = ddprun::rendezvous;
 using asio::ip::tcp;
+using ddprun::testing::contains;
 
 namespace {
-
-using Key = std::shared_ptr<const WorkerKey>;
-
-Key key_of(char letter) {
-  return std::make_shared<WorkerKey>(rendezvous::SecretBytes::copy_of(std::string(32, letter)));
-}
 
 // What goes one way over one of the connections that rank 1 makes to rank 0.
 struct Passing {
@@ -202,10 +199,6 @@ std::size_t greeting_left(const Passing& passing) {
   return greeting_bytes - std::min(greeting_bytes, passing.from);
 }
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Sums whose result depends on their order: bits differ if anything else did.
 std::vector<float> sums(bool encrypt, int world) {
   std::vector<float> result;
@@ -264,7 +257,7 @@ TEST_CASE("15.4: who sees all that two ranks send sees no gradient of those that
     CHECK(errors == std::vector<std::string>(2));
     const std::string seen = spy.seen();
     CHECK(seen.size() > 600'000);
-    CHECK(contains(seen, pattern.substr(0, 16)) == !encrypt);
+    CHECK(contains(seen, std::string(pattern.substr(0, 16))) == !encrypt);
     // Headers say what is called; those of the watch that a rank leaves.
     CHECK(contains(seen, "1PDD") == false);
     CHECK(contains(seen, "DDP2") == !encrypt);

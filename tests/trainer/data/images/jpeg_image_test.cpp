@@ -47,7 +47,7 @@ Decoded decode(const std::string& file) {
   return {size, interleave(image.pixels)};
 }
 
-std::string error_of(const std::string& file) {
+std::string image_error(const std::string& file) {
   return message_of<ImageError>([&] { decode(file); });
 }
 
@@ -126,9 +126,9 @@ TEST_CASE("a JPEG file that is cut anywhere is an error", "[trainer][data][jpeg]
     const std::string file = jpeg(kind);
     for (std::size_t length = 0; length < file.size(); ++length) {
       INFO(name << " cut to " << length << " of " << file.size() << " bytes");
-      REQUIRE(error_of(file.substr(0, length)) != "");
+      REQUIRE(image_error(file.substr(0, length)) != "");
     }
-    CHECK(error_of(file + "what follows the end marker is of no interest") == "");
+    CHECK(image_error(file + "what follows the end marker is of no interest") == "");
   }
 }
 
@@ -150,11 +150,11 @@ TEST_CASE("any changed byte gives pixels or an error", "[trainer][data][jpeg]") 
 }
 
 TEST_CASE("a file that is no JPEG says what it is like", "[trainer][data][jpeg]") {
-  CHECK(error_of("") == "it is empty");
-  CHECK(contains(error_of("\x89PNG\r\n"), "it begins with 89 50 4e 47"));
-  CHECK(contains(error_of("x"), "neither JPEG nor PNG"));
+  CHECK(image_error("") == "it is empty");
+  CHECK(contains(image_error("\x89PNG\r\n"), "it begins with 89 50 4e 47"));
+  CHECK(contains(image_error("x"), "neither JPEG nor PNG"));
   const std::string file = jpeg({});
-  CHECK(contains(error_of(file.substr(0, file.size() - 2)), "truncated"));
+  CHECK(contains(image_error(file.substr(0, file.size() - 2)), "truncated"));
 }
 
 TEST_CASE("an image that claims to be huge is refused before it takes memory",
@@ -164,7 +164,7 @@ TEST_CASE("an image that claims to be huge is refused before it takes memory",
   REQUIRE(header != std::string::npos);
   for (std::size_t i = 5; i < 9; ++i) file[header + i] = '\xf0';  // Height and width.
 
-  CHECK(contains(error_of(file), "61680x61680 pixels"));
+  CHECK(contains(image_error(file), "61680x61680 pixels"));
 }
 
 TEST_CASE("a decoder works on after a bad file", "[trainer][data][jpeg]") {
