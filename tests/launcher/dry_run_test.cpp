@@ -201,10 +201,11 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
 
 TEST_CASE("17.2: a plan says what becomes of workers that stand still", "[launcher][dry_run]") {
   CHECK(contains(line(plan({"/bin/true"}), "stalls"),
-            "who is behind is killed where the others go on in place   (default)"));
-  CHECK(contains(line(plan({"--on-stall=report", "/bin/true"}), "stalls"), ": stacks are told   ("));
+                 "who is behind is killed where the others go on in place   (default)"));
+  CHECK(
+      contains(line(plan({"--on-stall=report", "/bin/true"}), "stalls"), ": stacks are told   ("));
   CHECK(contains(line(plan({"--stall-timeout=90", "--on-stall=fail", "/bin/true"}), "stalls"),
-            "after 90 s without progress: stacks are told, and who is behind is killed   "
-            "(--stall-timeout=90)"));
+                 "after 90 s without progress: stacks are told, and who is behind is killed   "
+                 "(--stall-timeout=90)"));
   CHECK(contains(line(plan({"--stall-timeout=off", "/bin/true"}), "stalls"), "are not looked for"));
 }
