@@ -188,7 +188,8 @@ const std::vector<OptionRow>& option_table() {
        "a checkpoint."},
       {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
        "The first restart comes at once, the second in a row after this time, each further one "
-       "after twice as long, up to 30 s, with jitter. 0: none waits."},
+       "after twice as long, up to 30 s, with jitter; one lost node or killed worker in a row does "
+       "not count. 0: none waits."},
       {"max-same-failures", 0, "N", "5", Failures, false,
        "Stop early when this many attempts in a row failed in the same way within 10 s of their "
        "start. 0: never."},

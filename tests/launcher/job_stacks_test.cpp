@@ -62,8 +62,9 @@ struct Coordinating {
   JobStacks stacks{io, view, [this](auto done) { own = std::move(done); }};
 };
 
-const Lines all = {"node 0 on a: rank 0", "node 1 on b: rank 1",
-                   "ranks 0-1, 2 that stand alike; of them", "rank 0 (pid 4)", "    waits"};
+const Lines of_all_nodes = {"node 0 on a: rank 0", "node 1 on b: rank 1",
+                            "ranks 0-1, 2 that stand alike; of them", "rank 0 (pid 4)",
+                            "    waits"};
 
 }  // namespace
 
@@ -77,8 +78,8 @@ TEST_CASE("17.2: all who ask for a job's stacks at once have one answer, also a 
     if (!own_first) node.own_answer();
     CHECK(node.answers.empty());
     node.run_until_answered();
-    CHECK(node.answers == std::vector<Lines>(3, all));
-    CHECK(node.ask(1) == all);
+    CHECK(node.answers == std::vector<Lines>(3, of_all_nodes));
+    CHECK(node.ask(1) == of_all_nodes);
     CHECK(node.questions == 1);
 
     // Of another attempt nothing is known.

@@ -25,6 +25,7 @@
 #include "tests/testing/text.h"
 
 using namespace ddprun::rendezvous;
+using namespace ddprun::testing;
 using namespace std::chrono_literals;
 using ddprun::testing::FailingCall;
 using ddprun::testing::message_of;
@@ -50,8 +51,6 @@ std::string error_of(const std::function<void()>& action) {
   }
   return "";
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 // What an open file is asked. Of read() the one that asks for as much as a note may have.
 const std::vector<FailingCall> reading{{.number = __NR_read, .argument = 2, .value = 64 << 10}};
@@ -96,9 +95,9 @@ TEST_CASE("a living job keeps its file to itself", "[file_rendezvous]") {
   const auto zero = meet(path, 0);
   const auto one = meet(path, 1);
 
-  CHECK(has(error_of([&] { meet(path, 0); }), "belongs to a job that still runs"));
-  CHECK(has(error_of([&] { meet(path, 1, 3, 50ms); }), "has a rank 1 already"));
-  CHECK(has(error_of([&] { meet(path, 2, 4, 50ms); }), "has a world size of 3, not 4"));
+  CHECK(contains(error_of([&] { meet(path, 0); }), "belongs to a job that still runs"));
+  CHECK(contains(error_of([&] { meet(path, 1, 3, 50ms); }), "has a rank 1 already"));
+  CHECK(contains(error_of([&] { meet(path, 2, 4, 50ms); }), "has a world size of 3, not 4"));
   CHECK(meet(path, 2)->port() == zero->port());
 }
 
@@ -130,7 +129,7 @@ TEST_CASE("a note that another host replaces while it is read is looked for agai
   });
 
   if (!tried) DDPRUN_SKIP(no_filters);
-  CHECK(has(error, "it is not there yet"));
+  CHECK(contains(error, "it is not there yet"));
   CHECK(std::filesystem::exists(path));
 }
 
@@ -146,7 +145,7 @@ TEST_CASE("a file that cannot be read is refused with the reason", "[file_rendez
       with_failing_calls(calls, EIO, [&] { error = error_of([&] { meet(path, rank); }); });
 
   if (!tried) DDPRUN_SKIP(no_filters);
-  CHECK(has(error, "is none of ddprun's: it cannot be read: Input/output error"));
+  CHECK(contains(error, "is none of ddprun's: it cannot be read: Input/output error"));
 }
 
 TEST_CASE("14.17: a rank that waits for the file says what is the matter with it",
@@ -172,8 +171,9 @@ TEST_CASE("no file within the timeout is an error that names it", "[file_rendezv
   const TemporaryFolder folder;
   const std::string path = folder / "meet";
 
-  CHECK(has(error_of([&] { meet(path, 1, 3, 20ms); }), path));
-  CHECK(has(error_of([&] { meet(folder / "no/such/folder", 0); }), "No such file or directory"));
+  CHECK(contains(error_of([&] { meet(path, 1, 3, 20ms); }), path));
+  CHECK(
+      contains(error_of([&] { meet(folder / "no/such/folder", 0); }), "No such file or directory"));
 }
 
 TEST_CASE("a store that fails while a rank enters itself is an error with the file and the limit",
@@ -193,7 +193,7 @@ TEST_CASE("a store that fails while a rank enters itself is an error with the fi
     asio::write(socket, asio::buffer(answers));
     std::string heard;
     asio::error_code ended;
-    while (!ended && (silent || !has(heard, "rank/1"))) {
+    while (!ended && (silent || !contains(heard, "rank/1"))) {
       char bytes[256];
       heard.append(bytes, socket.read_some(asio::buffer(bytes), ended));
     }
@@ -206,8 +206,8 @@ TEST_CASE("a store that fails while a rank enters itself is an error with the fi
   const std::string error = silent ? message_of<FileRendezvousTimeout>(enter) : error_of(enter);
 
   INFO(error);
-  CHECK(has(error, path));
-  CHECK(has(error, silent ? "300 ms" : "20 s"));
+  CHECK(contains(error, path));
+  CHECK(contains(error, silent ? "300 ms" : "20 s"));
   store.get();
 }
 
@@ -250,8 +250,8 @@ TEST_CASE("somebody's file is refused on every rank and not touched", "[file_ren
 
   const std::string error = error_of([&] { meet(path, rank); });  // Long before its timeout.
 
-  CHECK(has(error, path));
-  CHECK(has(error, "holds something else. It was not touched"));
+  CHECK(contains(error, path));
+  CHECK(contains(error, "holds something else. It was not touched"));
   std::ifstream file(path);
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
@@ -273,7 +273,7 @@ TEST_CASE("15.3: what another user has made in a folder where anybody may is not
   for (const mode_t everybodys : {01777, 0777}) {
     REQUIRE(::chmod(folder.path().c_str(), everybodys) == 0);
     for (const int rank : {0, 1}) {
-      CHECK(has(error_of([&] { meet(path, rank); }), "belongs to another user, uid 54321"));
+      CHECK(contains(error_of([&] { meet(path, rank); }), "belongs to another user, uid 54321"));
     }
   }
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
@@ -292,7 +292,7 @@ TEST_CASE("a folder or a pipe is no rendezvous file", "[file_rendezvous]") {
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   }
 
-  CHECK(has(error_of([&] { meet(path, GENERATE(0, 1)); }), "is not a regular file"));
+  CHECK(contains(error_of([&] { meet(path, GENERATE(0, 1)); }), "is not a regular file"));
   CHECK(std::filesystem::exists(path));
 }
 

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using namespace ddprun::testing;
 using ddprun::rendezvous::FirstCause;
 
 namespace {
@@ -17,9 +19,6 @@ std::string for_message(const std::string& message) {
 }
 std::string for_stderr(const std::string& text, int exit_code = 1) {
   return advice_for({.exit_code = exit_code, .last_stderr = text});
-}
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 struct Known {
@@ -104,52 +103,55 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
     INFO(known.message);
     const std::string advice = for_message(known.message);
     INFO(advice);
-    CHECK(has(advice, known.part_of_advice));
-    CHECK(has(for_stderr(known.message), known.part_of_advice));
+    CHECK(contains(advice, known.part_of_advice));
+    CHECK(contains(for_stderr(known.message), known.part_of_advice));
   }
 }
 
 TEST_CASE("what only stderr tells gets its advice", "[failure_advice]") {
-  CHECK(has(for_stderr("./prog: error while loading shared libraries: libnccl.so.2: cannot open "
-                       "shared object file: No such file or directory",
-                       127),
-            "shared library is missing"));
-  CHECK(has(for_stderr("./p: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
-                       "(required by ./p)"),
-            "another version"));
-  CHECK(has(for_stderr("/usr/bin/python3: No module named nope"), "Python module is missing"));
-  CHECK(has(for_stderr("python3: can't open file '/x.py': [Errno 2] No such file or directory", 2),
-            "no such script"));
-  CHECK(has(for_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --local-rank=0", 2),
-            "LOCAL_RANK"));
-  CHECK(has(for_stderr("sh: 1: nope: not found", 127), "not found"));
-  CHECK(has(for_stderr("sh: 1: ./a: Exec format error", 126), "another kind of machine"));
-  CHECK(has(for_stderr("sh: 1: ./a: Permission denied", 126), "access was denied"));
+  CHECK(
+      contains(for_stderr("./prog: error while loading shared libraries: libnccl.so.2: cannot open "
+                          "shared object file: No such file or directory",
+                          127),
+               "shared library is missing"));
+  CHECK(contains(for_stderr("./p: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
+                            "(required by ./p)"),
+                 "another version"));
+  CHECK(contains(for_stderr("/usr/bin/python3: No module named nope"), "Python module is missing"));
+  CHECK(contains(
+      for_stderr("python3: can't open file '/x.py': [Errno 2] No such file or directory", 2),
+      "no such script"));
+  CHECK(contains(
+      for_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --local-rank=0", 2),
+      "LOCAL_RANK"));
+  CHECK(contains(for_stderr("sh: 1: nope: not found", 127), "not found"));
+  CHECK(contains(for_stderr("sh: 1: ./a: Exec format error", 126), "another kind of machine"));
+  CHECK(contains(for_stderr("sh: 1: ./a: Permission denied", 126), "access was denied"));
 }
 
 TEST_CASE("how a worker ended gets its advice", "[failure_advice]") {
-  CHECK(has(advice_for({.signal = SIGKILL, .oom_killed = true}), "memory ran out"));
-  CHECK(has(advice_for({.exit_code = 137, .oom_killed = true}), "memory ran out"));
-  CHECK(has(advice_for({.signal = SIGBUS}), "/dev/shm"));
-  CHECK(has(advice_for({.exit_code = 128 + SIGBUS}), "/dev/shm"));
+  CHECK(contains(advice_for({.signal = SIGKILL, .oom_killed = true}), "memory ran out"));
+  CHECK(contains(advice_for({.exit_code = 137, .oom_killed = true}), "memory ran out"));
+  CHECK(contains(advice_for({.signal = SIGBUS}), "/dev/shm"));
+  CHECK(contains(advice_for({.exit_code = 128 + SIGBUS}), "/dev/shm"));
   const std::string in_train = advice_for(
       {.signal = SIGBUS,
        .message = "SIGBUS: memory that cannot be reached\nddprun::trainer::train(ddprun::"
                   "trainer::TrainingJob&)+0x1f in build/bin/train"});
-  CHECK_FALSE(has(in_train, "/dev/shm"));
-  CHECK(has(in_train, "replaced while it ran"));
-  CHECK(has(advice_for({.signal = SIGILL}), "another processor"));
-  CHECK(has(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
-  CHECK(has(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));
+  CHECK_FALSE(contains(in_train, "/dev/shm"));
+  CHECK(contains(in_train, "replaced while it ran"));
+  CHECK(contains(advice_for({.signal = SIGILL}), "another processor"));
+  CHECK(contains(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
+  CHECK(contains(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));
   CHECK(advice_for({.signal = SIGSEGV, .message = "SIGSEGV: invalid memory access"}) == "");
 }
 
 TEST_CASE("a special cause on stderr explains a general message", "[failure_advice]") {
-  CHECK(
-      has(advice_for({.exit_code = 1,
-                      .message = "RuntimeError: NCCL error: unhandled system error",
-                      .last_stderr = "vm:7:7 [0] NCCL WARN Bootstrap : no socket interface found"}),
-          "NCCL_SOCKET_IFNAME"));
+  CHECK(contains(
+      advice_for({.exit_code = 1,
+                  .message = "RuntimeError: NCCL error: unhandled system error",
+                  .last_stderr = "vm:7:7 [0] NCCL WARN Bootstrap : no socket interface found"}),
+      "NCCL_SOCKET_IFNAME"));
 }
 
 TEST_CASE("ordinary failures get no advice", "[failure_advice]") {
