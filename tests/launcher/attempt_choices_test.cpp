@@ -4,7 +4,6 @@
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;
-using ddprun::rendezvous::RoundStart;
 
 TEST_CASE("16.3: a restart is left while the coordinator has not used them all", "[launcher]") {
   CHECK_FALSE(restart_left({.max_restarts = 0, .restarts_used = 0}));

@@ -72,8 +72,8 @@ TEST_CASE("16.3: who comes back as a new node knows whether it is to the same jo
                             .coordinator = {},
                             .council = std::move(now),
                             .before = std::move(before)},
-                 start);
-    memory.heard(RoundStart{.attempt = attempt, .group_rank = 1}, start);
+                 first_moment);
+    memory.heard(RoundStart{.attempt = attempt, .group_rank = 1}, first_moment);
     return memory.is_of_another_job();
   };
   RoundMemory memory;
@@ -98,11 +98,12 @@ TEST_CASE("16.3: who comes back as a new node knows whether it is to the same jo
 TEST_CASE("16.3: of a job that nobody else could lead the coordinator tells which it is",
           "[launcher][round_memory]") {
   RoundMemory memory;
-  memory.heard(RoundStart{.attempt = 0, .group_rank = 1, .coordinator = "a"}, start);
+  memory.heard(RoundStart{.attempt = 0, .group_rank = 1, .coordinator = "a"}, first_moment);
   CHECK_FALSE(memory.is_of_another_job());
   memory.forget("me");
   const bool same = GENERATE(true, false);
-  memory.heard(RoundStart{.attempt = 2, .group_rank = 1, .coordinator = same ? "a" : "b"}, start);
+  memory.heard(RoundStart{.attempt = 2, .group_rank = 1, .coordinator = same ? "a" : "b"},
+               first_moment);
   CHECK(memory.is_of_another_job() != same);
 }
 
