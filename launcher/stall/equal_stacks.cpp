@@ -56,6 +56,11 @@ std::string comparable(std::string_view line) {
   static constexpr std::string_view words[] = {"(pid ", "thread ", "Thread ", "Process "};
   std::string text;
   for (std::size_t i = 0; i < line.size();) {
+    // Of megabytes nearly all is nothing that any of these begins with.
+    const std::size_t next = std::min(line.find_first_of("(tTP0", i), line.size());
+    text += line.substr(i, next - i);
+    i = next;
+    if (i == line.size()) break;
     const auto rest = line.substr(i);
     const auto* const word =
         std::find_if(std::begin(words), std::end(words),
