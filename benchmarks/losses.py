@@ -44,6 +44,16 @@ def goes_on(fault, phase):
     return fault == "idle-spare" and phase not in ("joining", "giving")
 
 
+def replace(job, places, step, held):
+    """Kills the workers of `places` while that of `held` stands at the step, until a successor is about to have the state."""
+    job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == step
+             and event.place == held)
+    for place in places:
+        job.kill_worker(place)
+    job.gate.release()
+    job.hold("a successor", lambda event: event.attempt > 0 and event.phase == "state" and event.place in places)
+
+
 def hold_before(job, fault, phase):
     """Brings the job to the moment, and says which workers are to be struck."""
     victims = FAULTS[fault][1]
@@ -69,20 +79,10 @@ def hold_before(job, fault, phase):
         return [saving] if len(victims) == 1 else [saving, *(place for place in victims if place != saving)]
     if phase == "giving":
         giver = victims[0]
-        job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == AFTER_SAVED_STEP
-                 and event.place == giver)
-        for place in PLACES:
-            if place != giver:
-                job.kill_worker(place)
-        job.gate.release()
-        job.hold("who takes it over", lambda event: event.attempt > 0 and event.phase == "state" and event.place != giver)
+        replace(job, [place for place in PLACES if place != giver], AFTER_SAVED_STEP, held=giver)
         return victims
     if phase == "joining":
-        job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == STRUCK_STEP
-                 and event.place == SECOND)
-        job.kill_worker(SECOND)
-        job.gate.release()
-        job.hold("its successor", lambda event: event.attempt > 0 and event.phase == "state" and event.place == SECOND)
+        replace(job, [SECOND], STRUCK_STEP, held=SECOND)
         return victims
     name, step = {"prepared": ("optimizer", STRUCK_STEP), "applied": ("report", STRUCK_STEP + 1)}.get(phase, (phase, STRUCK_STEP))
     return hold_victims(name, step)

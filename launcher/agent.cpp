@@ -101,7 +101,7 @@ class Agent {
   void on_finish(const rendezvous::Finish& finish);
   void on_unreachable(const std::string& why);
   void on_lost(const std::string& why, bool silent);
-  void tell_workers_end(bool rejoins) const;
+  void tell_workers_leave(bool rejoins) const;
   bool may_rejoin() const { return membership_.may_rejoin() && own_signal_ == 0; }
 
   void on_worker_failed(const FirstCause& cause);
@@ -282,7 +282,7 @@ void Agent::on_finish(const rendezvous::Finish& finish) {
   job_cause_ = finish.cause;
   why_ = finish.why;
   const bool rejoins = finish.may_rejoin && !membership_.leads() && own_signal_ == 0;
-  tell_workers_end(rejoins);
+  tell_workers_leave(rejoins);
   apply(rejoins ? machine().cut_off() : machine().finish_received(finish.exit_status));
 }
 
@@ -296,15 +296,15 @@ void Agent::on_unreachable(const std::string& why) {
 void Agent::on_lost(const std::string& why, bool silent) {
   why_ = "lost the coordinator, " + why;
   const bool rejoins = silent && may_rejoin();
-  tell_workers_end(rejoins);
+  tell_workers_leave(rejoins);
   apply(rejoins ? machine().cut_off() : machine().coordinator_lost());
 }
 
 // Those that can park stay where this node comes back.
-void Agent::tell_workers_end(bool rejoins) const {
+void Agent::tell_workers_leave(bool rejoins) const {
   if (attempt_.running() == 0) return;
   const std::string workers = counted(attempt_.running(), "worker");
-  if (rejoins) return spdlog::error("{}; {} out of the attempt", why_, workers);
+  if (rejoins) return spdlog::error("{}; {} leave the attempt", why_, workers);
   spdlog::error("{}; stopping {}", why_, workers);
 }
 

@@ -43,22 +43,10 @@ constexpr std::size_t lines_of_other = 8;
 constexpr std::size_t lines_told_max = 90;
 constexpr std::size_t lines_in_cause = 16;
 
-Loses loses_by(OnStall on_stall) {
-  switch (on_stall) {
-    case OnStall::Report:
-      break;
-    case OnStall::Auto:
-      return Loses::WhereCheap;
-    case OnStall::Fail:
-      return Loses::WhoStands;
-  }
-  return Loses::Nobody;
-}
-
 const char* word_for(OnStall on_stall) { return on_stall == OnStall::Fail ? "fail" : "auto"; }
 
 StallLimits stall_limits_of(const LaunchOptions& options) {
-  StallLimits limits{.timeout = options.stall_timeout, .loses = loses_by(options.on_stall)};
+  StallLimits limits{.timeout = options.stall_timeout, .on_stall = options.on_stall};
   limits.look = std::clamp(options.stall_timeout.value_or(milliseconds::max()) / looks_in_limit,
                            look_pause_least, look_pause);
   return limits;

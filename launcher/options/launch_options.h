@@ -14,6 +14,7 @@
 
 #include "launcher/hosts/host_list.h"
 #include "launcher/machine/cpu_binding.h"
+#include "launcher/options/on_stall.h"
 #include "launcher/output/color.h"
 #include "launcher/output/log_rotation.h"
 #include "rendezvous/arbiter/etcd_servers.h"
@@ -33,13 +34,6 @@ enum class Auth {
 };
 
 // Which streams of a local rank are redirected to or tee'd into files: torchrun's 0, 1, 2, 3.
-// What follows of a stall, besides that it is told.
-enum class OnStall {
-  Report,
-  Auto,  // Who is behind counts as lost where that costs the job no more than a step.
-  Fail,  // Who is behind counts as lost, or who stands where nobody knows that.
-};
-
 enum class Std : unsigned { None = 0, Out = 1, Err = 2, All = 3 };
 struct StdMap {
   Std everywhere = Std::None;

@@ -216,11 +216,11 @@ std::string StallDetector::waiting_text(const Sorted& ranks) const {
 StallStep StallDetector::lose(const Sorted& ranks, StallStep found) {
   found.kind = Kind::Nothing;
   const bool is_told = told_ == Told::Reported || told_ == Told::Spared;
-  if (!is_told || limits_.loses == Loses::Nobody) {
+  if (!is_told || limits_.on_stall == OnStall::Report) {
     found.reason = "told already: " + found.reason;
     return found;
   }
-  if (limits_.loses == Loses::WhereCheap) return lose_where_cheap(ranks, std::move(found));
+  if (limits_.on_stall == OnStall::Auto) return lose_where_cheap(ranks, std::move(found));
   if (found.behind.empty()) {
     found.behind = numbers(ranks.standing.empty() ? ranks.waiting : ranks.standing);
     // Whom they wait for may be on another node.

@@ -12,7 +12,7 @@
 // validation may last minutes where a step lasts milliseconds. Of programs that say nothing there
 // is only what the kernel counts, and a limit only where the user gives one.
 //
-// Who is lost without having been asked for (Loses::WhereCheap) must be behind for certain, by a
+// Who is lost without having been asked for (OnStall::Auto) must be behind for certain, by a
 // limit that is no guess, and cost the others no more than a step: why_spared() has each reason
 // against it. And the job must get further from one such loss to the next, so that what hangs
 // again where it hung before, a file server's client, uses up no more than one restart.
@@ -30,14 +30,9 @@
 #include <string>
 #include <vector>
 
-namespace ddprun::launcher {
+#include "launcher/options/on_stall.h"
 
-// Who counts as lost, once the report is there.
-enum class Loses {
-  Nobody,
-  WhereCheap,  // Who is behind, if the others go on in place.
-  WhoStands,   // Who is behind, or all that stand where nobody knows that.
-};
+namespace ddprun::launcher {
 
 struct StallLimits {
   std::optional<std::chrono::milliseconds> timeout;  // As the user says; unset: learnt.
@@ -45,8 +40,8 @@ struct StallLimits {
   int times = 5;  // ... and this many times the longest that a rank was in that phase.
   std::chrono::milliseconds unknown{600'000};  // Learnt, while no rank has ever left the phase.
   std::chrono::milliseconds look{1'000};       // Between two looks.
-  Loses loses = Loses::Nobody;
-  int passes = 10;  // WhereCheap: so often must one rank have been seen to leave that phase.
+  OnStall on_stall = OnStall::Report;
+  int passes = 10;  // Auto: so often must one rank have been seen to leave that phase.
 };
 
 // One rank of this node whose worker runs, as it is now.

@@ -30,6 +30,13 @@ bool alike(const FirstCause& one, const FirstCause& other) {
          (!words.empty() && words == last_line(other.last_stderr));
 }
 
+// A node, or a worker that somebody has killed: not the kernel for its memory, nor ddprun.
+bool came_from_outside(const FirstCause& cause) {
+  if (cause.kind == FirstCause::Kind::NodeLost) return true;
+  return cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == SIGKILL &&
+         !cause.oom_killed && cause.hung_ms == 0;
+}
+
 // The next of a sequence of numbers that look random (splitmix64, Steele et al. 2014).
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t mixed = (state += 0x9e3779b97f4a7c15);
@@ -45,18 +52,15 @@ bool shows_a_wrong_command(const FirstCause& cause) {
          cause.signal == 0 && cause.exit_code == exit_status::usage;
 }
 
-bool came_from_outside(const FirstCause& cause) {
-  if (cause.kind == FirstCause::Kind::NodeLost) return true;
-  return cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == SIGKILL &&
-         !cause.oom_killed && cause.hung_ms == 0;
+void RestartPolicy::end_row_if_healthy(Milliseconds attempt_ran, bool progressed) {
+  if (!progressed && attempt_ran < limits_.healthy) return;
+  row_ = 0;
+  spared_ = false;
 }
 
 void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed) {
   if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;
-  if (progressed || attempt_ran >= limits_.healthy) {
-    row_ = 0;
-    spared_ = false;
-  }
+  end_row_if_healthy(attempt_ran, progressed);
   if (!came_from_outside(cause) || std::exchange(spared_, true)) ++row_;
   if (progressed || attempt_ran >= limits_.quick) {
     same_ = 0;
@@ -77,7 +81,8 @@ Milliseconds RestartPolicy::backoff() {
 }
 
 Milliseconds RestartPolicy::on_departure(Milliseconds attempt_ran, bool progressed) {
-  row_ = progressed || attempt_ran >= limits_.healthy ? 1 : row_ + 1;
+  end_row_if_healthy(attempt_ran, progressed);
+  ++row_;
   return backoff();
 }
 

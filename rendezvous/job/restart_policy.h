@@ -42,8 +42,6 @@ struct RestartDecision {
 };
 
 bool shows_a_wrong_command(const FirstCause& cause);  // "usage", above.
-// A node, or a worker that somebody has killed: not the kernel for its memory, nor ddprun.
-bool came_from_outside(const FirstCause& cause);
 
 class RestartPolicy {
  public:
@@ -71,6 +69,7 @@ class RestartPolicy {
 
  private:
   void count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed);
+  void end_row_if_healthy(Milliseconds attempt_ran, bool progressed);
   Milliseconds backoff();
 
   RestartLimits limits_;

@@ -153,7 +153,7 @@ TEST_CASE("16.3: a node that was silent for a while comes back with its processe
   INFO(job.second->process.output());
   REQUIRE(both_kept);
   CHECK(job.kept() == job.pids);
-  CHECK(contains(job.second->process.output(), "2 workers out of the attempt"));
+  CHECK(contains(job.second->process.output(), "2 workers leave the attempt"));
   finish({&job.first.process, &job.second->process});
 }
 

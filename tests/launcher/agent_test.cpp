@@ -17,7 +17,7 @@
 
 #include "rendezvous/control/first_cause.h"
 #include "tests/testing/catch.h"
-#include "tests/testing/has.h"
+#include "tests/testing/check_contains.h"
 #include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/process.h"
@@ -121,8 +121,8 @@ TEST_CASE("workers that succeed end the agent with 0 and leave nothing behind",
 
   CHECK(agent.wait() == 0);
 
-  has(agent.out(), "0 of 2 at 127.0.0.1\n");
-  has(agent.out(), "1 of 2 at 127.0.0.1\n");
+  check_contains(agent.out(), "0 of 2 at 127.0.0.1\n");
+  check_contains(agent.out(), "1 of 2 at 127.0.0.1\n");
   CHECK(agent.err().empty());
   for (const auto& entry : fs::directory_iterator(scratch.path)) {
     CHECK(entry.path().filename().string().rfind("agent", 0) == 0);
@@ -139,11 +139,11 @@ TEST_CASE("a failing worker's exit code, output and error file reach the user",
 
   CHECK(agent.wait() == 42);
 
-  has(agent.err(), "script FAILED: rank 1 (pid ");
-  has(agent.err(), "out of cheese");
-  has(agent.err(), "    last words\n");
-  has(agent.err(), "rank 0 (local rank 0, pid ");
-  has(agent.err(), "stopped (killed by SIGTERM");
+  check_contains(agent.err(), "script FAILED: rank 1 (pid ");
+  check_contains(agent.err(), "out of cheese");
+  check_contains(agent.err(), "    last words\n");
+  check_contains(agent.err(), "rank 0 (local rank 0, pid ");
+  check_contains(agent.err(), "stopped (killed by SIGTERM");
 }
 
 TEST_CASE("a killed worker is restarted with the next attempt's number", "[launcher][agent]") {
@@ -157,9 +157,9 @@ TEST_CASE("a killed worker is restarted with the next attempt's number", "[launc
 
   CHECK(agent.wait() == 0);
 
-  has(agent.out(), "rank 0 attempt 1\n");
-  has(agent.err(), "was killed by SIGKILL");
-  has(agent.err(), "restarting (0 of 1 restarts left)");
+  check_contains(agent.out(), "rank 0 attempt 1\n");
+  check_contains(agent.err(), "was killed by SIGKILL");
+  check_contains(agent.err(), "restarting (0 of 1 restarts left)");
 }
 
 TEST_CASE("a program that does not exist is named and not tried again", "[launcher][agent]") {
@@ -171,8 +171,8 @@ TEST_CASE("a program that does not exist is named and not tried again", "[launch
   AgentProcess agent(scratch, options);
 
   CHECK(agent.wait() == 127);
-  has(agent.err(), "'/no/such/program': No such file or directory");
-  has(agent.err(), "started 1");
+  check_contains(agent.err(), "'/no/such/program': No such file or directory");
+  check_contains(agent.err(), "started 1");
 }
 
 TEST_CASE("workers may save their work after SIGTERM, and the agent ends with 75",
@@ -248,8 +248,8 @@ TEST_CASE("both nodes end with the same cause and exit code", "[launcher][agent]
 
   CHECK(first.wait() == 128 + SIGSEGV);
   CHECK(second.wait() == 128 + SIGSEGV);
-  has(first.err(), "script FAILED: rank 1 (pid ");
-  has(second.err(), "script FAILED: rank 1 (pid ");
+  check_contains(first.err(), "script FAILED: rank 1 (pid ");
+  check_contains(second.err(), "script FAILED: rank 1 (pid ");
 }
 
 TEST_CASE("when an agent is killed the other one ends with the cause named", "[launcher][agent]") {
@@ -271,7 +271,8 @@ TEST_CASE("when an agent is killed the other one ends with the cause named", "[l
   SECTION("the one with the endpoint") {
     first.send(SIGKILL);
     CHECK(second.wait() == exit_status::coordinator_lost);
-    has(second.err(), "lost the coordinator, node 0 at 127.0.0.1:" + std::to_string(port));
+    check_contains(second.err(),
+                   "lost the coordinator, node 0 at 127.0.0.1:" + std::to_string(port));
   }
 }
 
@@ -285,7 +286,7 @@ TEST_CASE("a node of another job is refused", "[launcher][agent]") {
   AgentProcess second(scratch, other, "second");
 
   CHECK(second.wait() == exit_status::refused);
-  has(second.err(), "serves another job than \"another\"");
+  check_contains(second.err(), "serves another job than \"another\"");
   const auto has_said_so = [&] {  // It may still be writing.
     return first.err().find("asked for the job \"another\", this is \"none\"") != std::string::npos;
   };
@@ -300,8 +301,8 @@ TEST_CASE("a port in use is named with its holder", "[launcher][agent]") {
   AgentProcess agent(scratch, node(0, holder.local_endpoint().port(), "true"));
 
   CHECK(agent.wait() == exit_status::internal);
-  has(agent.err(), "port " + std::to_string(holder.local_endpoint().port()) +
-                       ": the port is in use by pid " + std::to_string(getpid()));
+  check_contains(agent.err(), "port " + std::to_string(holder.local_endpoint().port()) +
+                                  ": the port is in use by pid " + std::to_string(getpid()));
 }
 
 TEST_CASE("missing nodes end the wait with 71, Ctrl-C ends it at once", "[launcher][agent]") {
@@ -311,7 +312,7 @@ TEST_CASE("missing nodes end the wait with 71, Ctrl-C ends it at once", "[launch
     options.join_timeout = 200ms;
     AgentProcess agent(scratch, options);
     CHECK(agent.wait() == exit_status::rendezvous_timeout);
-    has(agent.err(), "node 1 did not join");
+    check_contains(agent.err(), "node 1 did not join");
   }
   SECTION("Ctrl-C") {
     AgentProcess agent(scratch, options);

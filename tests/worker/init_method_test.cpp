@@ -5,7 +5,7 @@
 
 #include "rendezvous/hosted_store.h"
 #include "tests/testing/catch.h"
-#include "tests/testing/has.h"
+#include "tests/testing/check_contains.h"
 #include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 #include "worker/host_places.h"
@@ -76,8 +76,8 @@ TEST_CASE("a url that leads nowhere is refused with what it may be", "[init]") {
                           "env://?color=red",
                           "tcp://host:99999999999999999999"}) {
     const std::string error = message_of<WorkerEnvError>([&] { parse_init_url(url); });
-    CHECK(has(error, "init method \"" + std::string(url) + "\""));
-    CHECK(has(error, "expected env://, tcp://HOST:PORT or file:///PATH"));
+    CHECK(check_contains(error, "init method \"" + std::string(url) + "\""));
+    CHECK(check_contains(error, "expected env://, tcp://HOST:PORT or file:///PATH"));
   }
 }
 
@@ -142,26 +142,29 @@ TEST_CASE("the launcher's store is used at the launcher's port only", "[init]") 
 
 TEST_CASE("a rank that cannot be is refused with the world size", "[init]") {
   const std::string url = "tcp://host:1";
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = 4, .world_size = 4}); }),
-            "rank 4 in a world of 4: ranks are 0..3"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = -1, .world_size = 4}); }),
-            "rank -1"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 0}); }),
-            "a world size of 0"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 4}); }),
-            "nothing says which worker this is"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url}); }),
-            "give a rank and the world size"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = "file:///a"}); }),
-            "file:///a says where to meet"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({.url = url, .rank = 1}); }),
-            "give the world size too"));
-  CHECK(has(message_of<WorkerEnvError>(
-                [&] { read({.url = url + "?rank=1", .rank = 0, .world_size = 2}); }),
-            "rank 0 is given, but tcp://host:1?rank=1 says 1"));
-  CHECK(has(message_of<WorkerEnvError>(
-                [&] { read({.url = url, .rank = 0, .world_size = 2, .local_rank = -1}); }),
-            "local rank -1"));
+  CHECK(check_contains(
+      message_of<WorkerEnvError>([&] { read({.url = url, .rank = 4, .world_size = 4}); }),
+      "rank 4 in a world of 4: ranks are 0..3"));
+  CHECK(check_contains(
+      message_of<WorkerEnvError>([&] { read({.url = url, .rank = -1, .world_size = 4}); }),
+      "rank -1"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 0}); }),
+                       "a world size of 0"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({.url = url, .world_size = 4}); }),
+                       "nothing says which worker this is"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({.url = url}); }),
+                       "give a rank and the world size"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({.url = "file:///a"}); }),
+                       "file:///a says where to meet"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({.url = url, .rank = 1}); }),
+                       "give the world size too"));
+  CHECK(check_contains(message_of<WorkerEnvError>(
+                           [&] { read({.url = url + "?rank=1", .rank = 0, .world_size = 2}); }),
+                       "rank 0 is given, but tcp://host:1?rank=1 says 1"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] {
+                         read({.url = url, .rank = 0, .world_size = 2, .local_rank = -1});
+                       }),
+                       "local rank -1"));
   // By the launcher's variables a rank is known.
   CHECK(read({.url = url}, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}})
             .rank == 1);
@@ -181,10 +184,11 @@ TEST_CASE("rank 0 whose port is taken says so, and by whom it is not", "[init]")
   } catch (const CommunicatorError& thrown) {
     error = thrown.what();
   }
-  CHECK(has(error, "rank 0 cannot host the store: cannot listen on 127.0.0.1, port " +
-                       std::to_string(env.master_port) + ": bind: Address already in use"));
-  CHECK(has(error, "serves no store to this job"));
-  CHECK(has(error, "give this job another port"));
+  CHECK(check_contains(error, "rank 0 cannot host the store: cannot listen on 127.0.0.1, port " +
+                                  std::to_string(env.master_port) +
+                                  ": bind: Address already in use"));
+  CHECK(check_contains(error, "serves no store to this job"));
+  CHECK(check_contains(error, "give this job another port"));
 
   // A store that is there already is the job's.
   const ddprun::rendezvous::HostedStore there("127.0.0.1", 0);
@@ -195,10 +199,12 @@ TEST_CASE("rank 0 whose port is taken says so, and by whom it is not", "[init]")
 TEST_CASE("MPI needs no place to meet", "[init]") {
   const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(read({.needs_store = false}, mpirun).rank == 3);
-  CHECK(has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "MASTER_PORT is not set"));
-  CHECK(has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "give --backend mpi"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({}, mpirun); }),
+                       "MASTER_PORT is not set"));
   CHECK(
-      has(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "start the workers with ddprun"));
+      check_contains(message_of<WorkerEnvError>([&] { read({}, mpirun); }), "give --backend mpi"));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { read({}, mpirun); }),
+                       "start the workers with ddprun"));
 }
 
 TEST_CASE("local ranks follow the ranks on each host", "[init]") {
@@ -246,8 +252,8 @@ TEST_CASE("an interface that is not there is refused with those that are", "[int
   for (const char* wrong : {"eth7", "eth", "10.0.0.6", "172.16.0.0/12", "10.0.0.0/33", "10.0.0.0/",
                             "/8", ",", "^eth0", "=eth0"}) {
     const std::string error = message_of<WorkerEnvError>([&] { chosen(wrong); });
-    CHECK(has(error, "--interface \"" + std::string(wrong) + "\""));
-    CHECK(has(error, "lo (127.0.0.1/8), eth0 (10.0.0.5/24), eth1"));
+    CHECK(check_contains(error, "--interface \"" + std::string(wrong) + "\""));
+    CHECK(check_contains(error, "lo (127.0.0.1/8), eth0 (10.0.0.5/24), eth1"));
   }
 }
 
@@ -255,8 +261,9 @@ TEST_CASE("NCCL's variable is read as NCCL reads it", "[interface]") {
   CHECK(chosen("eth", true) == "10.0.0.5");
   CHECK(chosen("=eth1", true) == "192.168.7.5");
   CHECK(chosen("^eth0,docker", true) == "192.168.7.5");
-  CHECK(has(message_of<WorkerEnvError>([&] { chosen("=eth", true); }), "\"=eth\""));
-  CHECK(has(message_of<WorkerEnvError>([&] { chosen("^eth,ib", true); }), "\"^eth,ib\""));
+  CHECK(check_contains(message_of<WorkerEnvError>([&] { chosen("=eth", true); }), "\"=eth\""));
+  CHECK(
+      check_contains(message_of<WorkerEnvError>([&] { chosen("^eth,ib", true); }), "\"^eth,ib\""));
 }
 
 TEST_CASE("the option comes first, then Gloo's variable, then NCCL's", "[interface]") {

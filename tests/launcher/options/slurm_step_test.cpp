@@ -6,7 +6,7 @@
 
 #include "launcher/options/launch_options.h"
 #include "tests/testing/catch.h"
-#include "tests/testing/has.h"
+#include "tests/testing/check_contains.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
@@ -91,13 +91,15 @@ TEST_CASE("an elastic job meets on the step's first node, and ranks are given th
 }
 
 TEST_CASE("a step that contradicts the options is refused", "[options][slurm]") {
-  has(refused_step({"--nnodes=3"}, step()), "--nnodes=3, but Slurm's step has 2 nodes");
-  has(refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "8"}})),
-      "srun starts ddprun 8 times on 2 nodes");
-  has(refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})),
+  check_contains(refused_step({"--nnodes=3"}, step()), "--nnodes=3, but Slurm's step has 2 nodes");
+  check_contains(refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "8"}})),
+                 "srun starts ddprun 8 times on 2 nodes");
+  check_contains(
+      refused_step({}, step({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})),
       "2 times on 1 node (");
-  has(refused_step({}, step({{"SLURM_NODEID", ""}})), "SLURM_NODEID is \"\"");
-  has(refused_step({}, step({{"SLURM_STEP_NODELIST", ""}})), "SLURM_STEP_NODELIST is \"\"");
+  check_contains(refused_step({}, step({{"SLURM_NODEID", ""}})), "SLURM_NODEID is \"\"");
+  check_contains(refused_step({}, step({{"SLURM_STEP_NODELIST", ""}})),
+                 "SLURM_STEP_NODELIST is \"\"");
   // Separate jobs, said aloud.
   CHECK(parse_step({"--standalone"}, step({{"SLURM_STEP_NUM_TASKS", "8"}})).nnodes_max == 1);
 }
@@ -130,7 +132,7 @@ TEST_CASE("the shell of an allocation is no step, and is told how to start on al
     const bool is_step = id[0] == '2';
     CHECK(platform.name == (is_step ? "Slurm's step" : ""));
     REQUIRE(platform.notes.size() == (is_step ? 0 : 1));
-    if (!is_step) has(platform.notes[0], "this is no step of srun's");
+    if (!is_step) check_contains(platform.notes[0], "this is no step of srun's");
   }
 }
 

@@ -9,7 +9,7 @@
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "tests/testing/catch.h"
-#include "tests/testing/has.h"
+#include "tests/testing/check_contains.h"
 
 using namespace ddprun::launcher;
 using ddprun::rendezvous::FirstCause;
@@ -45,14 +45,15 @@ TEST_CASE("the report names the first cause, its place and its signal",
           "[launcher][failure_report]") {
   const std::string text = to_text(segfault_on_node1());
 
-  has(text, "train FAILED: rank 3 (pid 4127 on host-b) was killed by SIGSEGV after 12 s");
-  has(text, "host-b (another node)");
-  has(text, "3 (local rank 1)");
-  has(text, "killed by SIGSEGV (signal 11), core dumped");
-  has(text, "2 (started 3, --max-restarts 2)");
-  has(text, "    bad pointer\n");
-  has(text, "    line 1\n    line 2\n");
-  has(text, "exit status 139");
+  check_contains(text,
+                 "train FAILED: rank 3 (pid 4127 on host-b) was killed by SIGSEGV after 12 s");
+  check_contains(text, "host-b (another node)");
+  check_contains(text, "3 (local rank 1)");
+  check_contains(text, "killed by SIGSEGV (signal 11), core dumped");
+  check_contains(text, "2 (started 3, --max-restarts 2)");
+  check_contains(text, "    bad pointer\n");
+  check_contains(text, "    line 1\n    line 2\n");
+  check_contains(text, "exit status 139");
 }
 
 TEST_CASE("what a worker's last words would do to a terminal is shown instead",
@@ -63,8 +64,8 @@ TEST_CASE("what a worker's last words would do to a terminal is shown instead",
   report.cause->last_stderr = "\033]0;title\a\nna\u00efve\n";
   const std::string text = to_text(report);
 
-  has(text, "    ^[[2Jcleared\tand^@^? red M-^[31m\n");
-  has(text, "    ^[]0;title^G\n    na\u00efve\n");
+  check_contains(text, "    ^[[2Jcleared\tand^@^? red M-^[31m\n");
+  check_contains(text, "    ^[]0;title^G\n    na\u00efve\n");
   CHECK(text.find('\033') == std::string::npos);
   CHECK(text.find('\0') == std::string::npos);
 }
@@ -73,8 +74,8 @@ TEST_CASE("siblings that were stopped are told apart from those that failed",
           "[launcher][failure_report]") {
   const std::string text = to_text(segfault_on_node1());
 
-  has(text, "rank 0 (local rank 0, pid 10): stopped (killed by SIGTERM (signal 15))");
-  has(text, "rank 1 (local rank 1, pid 11): failed too, later (exit code 1)");
+  check_contains(text, "rank 0 (local rank 0, pid 10): stopped (killed by SIGTERM (signal 15))");
+  check_contains(text, "rank 1 (local rank 1, pid 11): failed too, later (exit code 1)");
 }
 
 TEST_CASE("the cause is not listed again among the others", "[launcher][failure_report]") {
@@ -89,7 +90,7 @@ TEST_CASE("14.8: what another worker said cannot command the terminal either",
   FailureReport report = segfault_on_node1();
   report.local_workers[1].message = "\x1b]0;title\x07 caf\xc3\xa9";
 
-  has(to_text(report), ": ^[]0;title^G caf\xc3\xa9\n");
+  check_contains(to_text(report), ": ^[]0;title^G caf\xc3\xa9\n");
 }
 
 TEST_CASE("14.2: others are listed with their own words, a line each",
@@ -101,16 +102,16 @@ TEST_CASE("14.2: others are listed with their own words, a line each",
 
   const std::string text = to_text(report);
 
-  has(text, "pid 10): stopped (killed by SIGTERM (signal 15)): KeyError: 'labels'\n");
-  has(text, std::string(159, 'x') + " ...\n");  // Not half a character.
-  has(text, "    and 34 more\n");
+  check_contains(text, "pid 10): stopped (killed by SIGTERM (signal 15)): KeyError: 'labels'\n");
+  check_contains(text, std::string(159, 'x') + " ...\n");  // Not half a character.
+  check_contains(text, "    and 34 more\n");
 }
 
 TEST_CASE("many workers are counted, not listed", "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
   report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
 
-  has(to_text(report), "    and 58 more\n");
+  check_contains(to_text(report), "    and 58 more\n");
 }
 
 TEST_CASE("a lost node and a program that is missing are told in words",
@@ -120,11 +121,12 @@ TEST_CASE("a lost node and a program that is missing are told in words",
                             .host = "host-b",
                             .node_rank = 1,
                             .message = "it closed the connection"};
-  has(to_text(report), "train FAILED: node 1 (host-b) was lost: it closed the connection");
+  check_contains(to_text(report),
+                 "train FAILED: node 1 (host-b) was lost: it closed the connection");
 
   report.cause->kind = FirstCause::Kind::StartFailed;
   report.cause->message = "cannot start worker 0: 'nope': No such file or directory";
-  has(to_text(report), "No such file or directory");
+  check_contains(to_text(report), "No such file or directory");
 }
 
 TEST_CASE("14.8: what came of the cause is told beside it", "[launcher][failure_report]") {
@@ -138,9 +140,10 @@ TEST_CASE("14.8: what came of the cause is told beside it", "[launcher][failure_
       "1 more node did not join within 4 s (1 of 2 nodes came); node 1 was lost";
   report.why = then;
 
-  has(to_text(report), "train FAILED: " + cause + "\n  then        1 more node did not join");
+  check_contains(to_text(report),
+                 "train FAILED: " + cause + "\n  then        1 more node did not join");
   CHECK(nlohmann::json::parse(to_json(report))["why"] == cause + "; then: " + then);
-  has(to_error_file(report), "; then: 1 more node");
+  check_contains(to_error_file(report), "; then: 1 more node");
 
   report.why = cause + "; no restarts are left";
   CHECK(to_text(report).find("  then ") == std::string::npos);
@@ -169,7 +172,7 @@ TEST_CASE("the launcher's own error file can be read like a worker's",
   const auto message = nlohmann::json::parse(content)["message"];
   CHECK(message["errorCode"] == 139);
   CHECK(message["extraInfo"]["timestamp"] == "1700000000");
-  has(error_file_message(content), "rank 3 (pid 4127 on host-b) was killed by SIGSEGV");
+  check_contains(error_file_message(content), "rank 3 (pid 4127 on host-b) was killed by SIGSEGV");
 }
 
 TEST_CASE("both of torch's error file formats are read", "[launcher][failure_report]") {
@@ -237,13 +240,13 @@ TEST_CASE("memory, core dump, logs and advice are told", "[launcher][failure_rep
 
   const std::string text = to_text(report);
 
-  has(text, "was killed by SIGKILL (out of memory) after 12 s");
-  has(text, "  memory      ran out: the limit is 64.0 MiB, the peak was 64.0 MiB\n");
-  has(text, "  core dump   /cores/core.4127\n");
-  has(text, "  its logs    /logs/1/stdout.log\n              /logs/1/stderr.log\n");
-  has(text,
-      "  advice      memory ran out and the kernel killed it: fewer workers on this\n"
-      "              node, or a higher limit\n  exit status 139\n");
+  check_contains(text, "was killed by SIGKILL (out of memory) after 12 s");
+  check_contains(text, "  memory      ran out: the limit is 64.0 MiB, the peak was 64.0 MiB\n");
+  check_contains(text, "  core dump   /cores/core.4127\n");
+  check_contains(text, "  its logs    /logs/1/stdout.log\n              /logs/1/stderr.log\n");
+  check_contains(text,
+                 "  advice      memory ran out and the kernel killed it: fewer workers on this\n"
+                 "              node, or a higher limit\n  exit status 139\n");
   const auto cause = nlohmann::json::parse(to_json(report))["first_cause"];
   CHECK(cause["oom_killed"] == true);
   CHECK(cause["memory_limit_bytes"] == 64 << 20);
@@ -278,7 +281,7 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
       "epoch 7\n[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a\"\n"
       "[rank3]: ValueError: no\nbye";
 
-  has(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
+  check_contains(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
 
   report.cause->last_stderr = "Traceback (most recent call last):\n  File \"a\"\nValueError: no";
   CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
@@ -292,9 +295,9 @@ TEST_CASE("17.1: a worker's own name before its words does not make them others"
   report.local_workers[0].message = "rank 0: the loss is nan";
   std::string text = to_text(report);
 
-  has(text, "  message\n    the loss is nan\n");
-  has(text, "    epoch 1\n    [the message above]\n");
-  has(text, "(killed by SIGTERM (signal 15)): the same message\n");
+  check_contains(text, "  message\n    the loss is nan\n");
+  check_contains(text, "    epoch 1\n    [the message above]\n");
+  check_contains(text, "(killed by SIGTERM (signal 15)): the same message\n");
   CHECK(tells_all(report));
 
   report.cause->message = "no such folder";  // Without its rank, which stderr has.
@@ -302,7 +305,7 @@ TEST_CASE("17.1: a worker's own name before its words does not make them others"
   text = to_text(report);
   CHECK(text.find("last lines of its stderr") == std::string::npos);
   report.cause->last_stderr = "train: rank 2: no such folder\n";
-  has(to_text(report), "    train: rank 2: no such folder\n");
+  check_contains(to_text(report), "    train: rank 2: no such folder\n");
   report.local_workers[0].message = "one line\nand another";
   CHECK_FALSE(tells_all(report));
 }
@@ -334,9 +337,9 @@ TEST_CASE("the report is one screen, however much there is to say", "[launcher][
   const std::string text = to_text(report);
 
   CHECK(std::count(text.begin(), text.end(), '\n') < 55);
-  has(text, "    Error: x\n    frame 0\n");
-  has(text, "    frame 199\n");
-  has(text, "    line 19\n");
+  check_contains(text, "    Error: x\n    frame 0\n");
+  check_contains(text, "    frame 199\n");
+  check_contains(text, "    line 19\n");
 }
 
 TEST_CASE("the last twenty lines of stderr are shown when there is no message",
@@ -346,8 +349,8 @@ TEST_CASE("the last twenty lines of stderr are shown when there is no message",
   report.cause->last_stderr = "first";
   for (int i = 2; i <= 20; ++i) report.cause->last_stderr += "\nline " + std::to_string(i);
 
-  has(to_text(report), "  last lines of its stderr\n    first\n    line 2\n");
-  has(to_text(report), "    line 20\n");
+  check_contains(to_text(report), "  last lines of its stderr\n    first\n    line 2\n");
+  check_contains(to_text(report), "    line 20\n");
 }
 
 TEST_CASE("a C++ stack is made readable", "[launcher][failure_report]") {
@@ -421,6 +424,6 @@ TEST_CASE("17.2: a report says who stood still for how long, and has the stacks 
   CHECK(json["stalls"][0]["job_stacks"] == "node 0 on host-a: ranks 0-1");
   CHECK(json["stalls"][0]["nccl_ras"] == "rank 3 is missing");
   CHECK(json["first_cause"]["hung_ms"] == 61'250);
-  has(to_text(report),
-      "rank 3 (pid 4127 on host-b) stood still for 61 s, and was killed after 12 s");
+  check_contains(to_text(report),
+                 "rank 3 (pid 4127 on host-b) stood still for 61 s, and was killed after 12 s");
 }

@@ -72,7 +72,7 @@ class Node {
 };
 
 StallLimits of(std::chrono::milliseconds timeout, bool fails = false) {
-  return {.timeout = timeout, .loses = fails ? Loses::WhoStands : Loses::Nobody};
+  return {.timeout = timeout, .on_stall = fails ? OnStall::Fail : OnStall::Report};
 }
 
 using Ranks = std::vector<int>;
@@ -105,7 +105,7 @@ TEST_CASE("16.3: the one that does not come to a collective is behind, not those
 
 TEST_CASE("16.3: what stands counts as lost once its report is there, if that is asked for",
           "[stall]") {
-  Node node(2, {.loses = Loses::WhoStands});
+  Node node(2, {.on_stall = OnStall::Fail});
   node.train(2);
   node.wait(0);
   CHECK(node.pass(61s).back().kind == Kind::Report);
@@ -118,7 +118,7 @@ TEST_CASE("16.3: what stands counts as lost once its report is there, if that is
 }
 
 TEST_CASE("16.3: one that goes on while its report is made is not lost", "[stall]") {
-  Node node(2, {.loses = Loses::WhoStands});
+  Node node(2, {.on_stall = OnStall::Fail});
   node.train(2);
   node.wait(0);
   CHECK(node.pass(61s).back().kind == Kind::Report);
@@ -174,7 +174,7 @@ TEST_CASE("16.3: after the last step a rank has the time of a phase that nobody 
 }
 
 TEST_CASE("16.3: all that stand alike are reported, and nobody of them is blamed", "[stall]") {
-  Node node(3, {.loses = Loses::WhoStands});
+  Node node(3, {.on_stall = OnStall::Fail});
   node.train(3);
   const auto news = node.pass(61s);
   REQUIRE(news.size() == 1);
@@ -199,7 +199,7 @@ TEST_CASE("16.3: of those that stand the one at the earliest step is behind", "[
 TEST_CASE("16.3: ranks of one node that all wait for each other stall, those of several do not",
           "[stall]") {
   for (const bool all_ranks_here : {true, false}) {
-    Node node(2, {.loses = Loses::WhoStands}, all_ranks_here);
+    Node node(2, {.on_stall = OnStall::Fail}, all_ranks_here);
     node.train(3);
     node.wait(0);
     node.wait(1);
@@ -337,7 +337,7 @@ namespace {
 // Ranks that can park, in a job that has a restart left and knows how long its phases last.
 struct CheapNode : Node {
   explicit CheapNode(int count, bool all_ranks_here = true,
-                     StallLimits limits = {.loses = Loses::WhereCheap})
+                     StallLimits limits = {.on_stall = OnStall::Auto})
       : Node(count, limits, all_ranks_here) {
     for (RankLook& rank : ranks) rank.can_park = true;
     another_attempt(all_ranks_here);
@@ -374,7 +374,7 @@ TEST_CASE("16.3: unasked, who is behind is lost where that costs the others no m
 }
 
 TEST_CASE("16.3: a limit that the user gives is as good as one that is learnt", "[stall]") {
-  CheapNode node(2, true, {.timeout = 10s, .loses = Loses::WhereCheap});
+  CheapNode node(2, true, {.timeout = 10s, .on_stall = OnStall::Auto});
   node.wait(0);
   CHECK(node.pass(11s).back().kind == Kind::Report);
   node.detector.reported({});
@@ -458,7 +458,7 @@ TEST_CASE("16.3: unasked, nobody is lost by a limit that is a guess", "[stall]")
     CHECK(contains(node.why_spared(), "rank 1 is behind its last step"));
   }
   SECTION("of a program that says nothing") {
-    Node node(2, {.timeout = 20s, .loses = Loses::WhereCheap});
+    Node node(2, {.timeout = 20s, .on_stall = OnStall::Auto});
     node.detector.attempt_started(true, true);
     for (RankLook& rank : node.ranks) rank.can_park = true;
     CHECK(node.pass(21s).back().kind == Kind::Report);

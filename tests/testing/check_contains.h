@@ -8,7 +8,7 @@
 
 namespace ddprun::testing {
 
-inline bool has(const std::string& text, const std::string& part) {
+inline bool check_contains(const std::string& text, const std::string& part) {
   INFO(text);
   INFO("looking for: " << part);
   CHECK(contains(text, part));
