@@ -26,7 +26,7 @@
 
 using namespace ddprun::launcher;
 using ddprun::testing::content_of;
-using ddprun::testing::has;
+using ddprun::testing::check_contains;
 using namespace std::chrono_literals;
 namespace exit_status = ddprun::rendezvous::exit_status;
 namespace fs = std::filesystem;

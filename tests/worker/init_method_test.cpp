@@ -17,7 +17,7 @@ using namespace ddprun::worker;
 
 namespace {
 
-using ddprun::testing::has;
+using ddprun::testing::check_contains;
 using ddprun::testing::lookup_in;
 using ddprun::testing::message_of;
 using ddprun::testing::Variables;

@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using ddprun::testing::has;
+using ddprun::testing::check_contains;
 using ddprun::testing::lookup_in;
 using ddprun::testing::Variables;
 using Words = std::vector<std::string>;

@@ -13,7 +13,7 @@ using namespace ddprun::launcher;
 
 namespace {
 
-using ddprun::testing::has;
+using ddprun::testing::check_contains;
 using ddprun::testing::lookup_in;
 using ddprun::testing::Variables;
 using Words = std::vector<std::string>;

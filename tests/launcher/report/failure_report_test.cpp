@@ -13,7 +13,7 @@
 
 using namespace ddprun::launcher;
 using ddprun::rendezvous::FirstCause;
-using ddprun::testing::has;
+using ddprun::testing::check_contains;
 
 namespace {
 
