@@ -25,8 +25,8 @@
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
-using ddprun::testing::content_of;
 using ddprun::testing::check_contains;
+using ddprun::testing::content_of;
 using namespace std::chrono_literals;
 namespace exit_status = ddprun::rendezvous::exit_status;
 namespace fs = std::filesystem;
