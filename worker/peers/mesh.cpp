@@ -26,6 +26,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t callers_max = 1024;  // Connections that have not said who they are.
 constexpr int accept_pause_ms = 50;        // When descriptors have run out.
 
+// Of a host that has just come back to its network the kernel says for a while that its neighbours
+// cannot be reached. Of one that a firewall refuses it says the same, so not for the whole limit.
+constexpr std::chrono::seconds unreachable_patience{5};
+constexpr int unreachable_pause_ms = 50;
+
+bool may_come_back(int error) { return error == EHOSTUNREACH || error == ENETUNREACH; }
+
 int milliseconds_left(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::max<std::int64_t>(0, std::min<std::int64_t>(left, 60'000)));
@@ -161,24 +168,34 @@ Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const W
                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
+// errno's value, or 0.
+int Mesh::connect_once(const addrinfo& address, UniqueFd& fd, Clock::time_point deadline) const {
+  fd = UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd polled[] = {{fd.get(), POLLOUT, 0}, {interrupt_fd_, POLLIN, 0}};
+  while (Clock::now() < deadline) {
+    if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
+    if (polled[1].revents != 0) end_interrupted();
+    int error = ETIMEDOUT;
+    socklen_t size = sizeof(error);
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    return error;
+  }
+  return ETIMEDOUT;
+}
+
 OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel,
                             Clock::time_point deadline) const {
   const auto address = resolve(to.ip, to.port);
-  UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int error = fd ? 0 : errno;
-  if (fd && ::connect(fd.get(), address->ai_addr, address->ai_addrlen) != 0) {
-    error = errno;
-    if (error == EINPROGRESS) {
-      pollfd polled[] = {{fd.get(), POLLOUT, 0}, {interrupt_fd_, POLLIN, 0}};
-      error = ETIMEDOUT;
-      while (Clock::now() < deadline) {
-        if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
-        if (polled[1].revents != 0) end_interrupted();
-        socklen_t size = sizeof(error);
-        ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-        break;
-      }
-    }
+  UniqueFd fd;
+  int error = connect_once(*address, fd, deadline);
+  const auto patient_until = std::min(deadline, Clock::now() + unreachable_patience);
+  while (may_come_back(error) && Clock::now() < patient_until) {
+    pollfd interrupted{interrupt_fd_, POLLIN, 0};
+    if (::poll(&interrupted, 1, unreachable_pause_ms) > 0) end_interrupted();
+    error = connect_once(*address, fd, deadline);
   }
   OutgoingGreeting greeting(std::move(fd),
                             {.epoch = epoch_,

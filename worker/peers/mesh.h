@@ -2,6 +2,7 @@
 // watch.h). Rank r calls all lower ranks and is called by all higher ones.
 #pragma once
 
+#include <netdb.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -65,12 +66,15 @@ class Mesh {
 
   // Connects to all `peers` (index = rank) and stops listening. Throws CommunicatorError that
   // names the peer that could not be reached, did not call before `deadline`, or has another key;
-  // or says that `interrupt_fd` became readable, where it is none of -1.
+  // or says that `interrupt_fd` became readable, where it is none of -1. A peer to which there is
+  // no route is tried again for 5 s.
   std::vector<PeerSockets> connect(const std::vector<PeerAddress>& peers,
                                    std::chrono::steady_clock::time_point deadline,
                                    int interrupt_fd = -1);
 
  private:
+  int connect_once(const addrinfo& address, UniqueFd& fd,
+                   std::chrono::steady_clock::time_point deadline) const;
   OutgoingGreeting call(int peer, const PeerAddress& address, MeshChannel channel,
                         std::chrono::steady_clock::time_point deadline) const;
   void greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,

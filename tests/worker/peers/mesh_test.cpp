@@ -4,14 +4,18 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <cstring>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "rendezvous/worker_key.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
 #include "tests/worker/own_page.h"
 #include "tests/worker/peers/letter_key.h"
@@ -112,6 +116,55 @@ TEST_CASE("a rank that is not called yet says that it waits for others", "[mesh]
   CHECK(bool(second.connect(addresses, deadline)[0].data));
   CHECK(bool(met.get()[1].data));
   CHECK_FALSE(page.tells_of_a_wait());
+}
+
+TEST_CASE("a peer to which there is no route yet is called again", "[mesh]") {
+  Mesh first(0, 7, "127.0.0.1", nullptr), second(1, 7, "127.0.0.1", nullptr);
+  const std::vector<PeerAddress> addresses = {
+      {.ip = "127.0.0.1", .port = first.port(), .secret = first.secret(), .segment = {}},
+      {.ip = "127.0.0.1", .port = second.port(), .secret = second.secret(), .segment = {}}};
+  const auto now = std::chrono::steady_clock::now();
+
+  SECTION("and met when there is one") {
+    auto called = std::async(std::launch::async,
+                             [&] { return first.connect(addresses, now + patience(60s)); });
+    // The first socket of each connection has this number, and the second one another.
+    const int next = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+    ::close(next);
+    std::vector<PeerSockets> met;
+    const bool filtered = ddprun::testing::with_failing_calls(
+        {{.number = __NR_connect, .argument = 0, .value = static_cast<std::uint32_t>(next)}},
+        EHOSTUNREACH, [&] { met = second.connect(addresses, now + patience(60s)); });
+    if (!filtered) second.connect(addresses, now + patience(60s));
+    CHECK(called.get()[1].data.get() >= 0);
+    if (!filtered) DDPRUN_SKIP("no system call can be made to fail here (seccomp)");
+    CHECK(met[0].watch.get() >= 0);
+  }
+  // Nothing: see with_failing_calls().
+  const auto why_not = [&](std::chrono::steady_clock::time_point deadline, int interrupt_fd) {
+    std::optional<std::string> text;
+    ddprun::testing::with_failing_calls({{.number = __NR_connect}}, EHOSTUNREACH, [&] {
+      try {
+        second.connect(addresses, deadline, interrupt_fd);
+        text = "met";
+      } catch (const CommunicatorError& error) {
+        text = error.what();
+      }
+    });
+    return text;
+  };
+  SECTION("until the attempt is over") {
+    const UniqueFd over(::eventfd(1, EFD_CLOEXEC));
+    const auto text = why_not(now + patience(60s), over.get());
+    if (!text) DDPRUN_SKIP("no system call can be made to fail here (seccomp)");
+    CHECK(*text == "rank 1 stopped connecting to its peers: it was interrupted");
+  }
+  SECTION("or the time is up") {
+    const auto text = why_not(now, -1);
+    if (!text) DDPRUN_SKIP("no system call can be made to fail here (seccomp)");
+    CHECK(*text == "rank 1 cannot connect to rank 0 at 127.0.0.1:" + std::to_string(first.port()) +
+                       ": No route to host");
+  }
 }
 
 TEST_CASE("a rank with another key, or none, is named by those that cannot prove it theirs",
