@@ -490,7 +490,8 @@ TEST_CASE("PyTorch's keeper of shared memory ends by itself, and no attempt wait
   const ddprun::testing::TemporaryFolder folder;
   const std::string keeper = folder.path() + "/torch_shm_manager";
   const std::string cleaned = folder.path() + "/cleaned", client = folder.path() + "/last_client";
-  std::ofstream(keeper) << "#!/bin/sh\necho up\nread -r line < " << client << "\ntouch " << cleaned
+  // No child of its own clears up: it would be told to end, as all that workers have started.
+  std::ofstream(keeper) << "#!/bin/sh\necho up\nread -r line < " << client << "\n: > " << cleaned
                         << "\n";
   std::filesystem::permissions(keeper, std::filesystem::perms::owner_all);
   REQUIRE(::mkfifo(client.c_str(), 0600) == 0);
