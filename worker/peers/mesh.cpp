@@ -64,6 +64,44 @@ std::unique_ptr<addrinfo, AddressInfoDeleter> resolve(const std::string& ip, std
   return std::unique_ptr<addrinfo, AddressInfoDeleter>(found);
 }
 
+struct Connection {
+  UniqueFd fd;
+  int error = 0;  // errno's value; ECANCELED: it was interrupted.
+};
+
+Connection connect_once(const addrinfo& address, Clock::time_point deadline, int interrupt_fd) {
+  Connection made;
+  made.fd = UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = made.fd.get();
+  if (!made.fd || ::connect(fd, address.ai_addr, address.ai_addrlen) != 0) made.error = errno;
+  if (made.error != EINPROGRESS) return made;
+  made.error = ETIMEDOUT;
+  pollfd polled[] = {{fd, POLLOUT, 0}, {interrupt_fd, POLLIN, 0}};
+  while (Clock::now() < deadline) {
+    if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
+    if (polled[1].revents != 0) {
+      made.error = ECANCELED;
+    } else {
+      socklen_t size = sizeof(made.error);
+      ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &made.error, &size);
+    }
+    break;
+  }
+  return made;
+}
+
+Connection connect_patiently(const addrinfo& address, Clock::time_point deadline,
+                             int interrupt_fd) {
+  Connection made = connect_once(address, deadline, interrupt_fd);
+  const auto patient_until = std::min(deadline, Clock::now() + unreachable_patience);
+  while (may_come_back(made.error) && Clock::now() < patient_until) {
+    pollfd interrupted{interrupt_fd, POLLIN, 0};
+    if (::poll(&interrupted, 1, unreachable_pause_ms) > 0) return {{}, ECANCELED};
+    made = connect_once(address, deadline, interrupt_fd);
+  }
+  return made;
+}
+
 void set_option(int fd, int level, int name, int value) {
   ::setsockopt(fd, level, name, &value, sizeof(value));  // Best effort: these only tune.
 }
@@ -168,35 +206,11 @@ Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const W
                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-// errno's value, or 0.
-int Mesh::connect_once(const addrinfo& address, UniqueFd& fd, Clock::time_point deadline) const {
-  fd = UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return errno;
-  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd polled[] = {{fd.get(), POLLOUT, 0}, {interrupt_fd_, POLLIN, 0}};
-  while (Clock::now() < deadline) {
-    if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
-    if (polled[1].revents != 0) end_interrupted();
-    int error = ETIMEDOUT;
-    socklen_t size = sizeof(error);
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    return error;
-  }
-  return ETIMEDOUT;
-}
-
 OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel,
                             Clock::time_point deadline) const {
   const auto address = resolve(to.ip, to.port);
-  UniqueFd fd;
-  int error = connect_once(*address, fd, deadline);
-  const auto patient_until = std::min(deadline, Clock::now() + unreachable_patience);
-  while (may_come_back(error) && Clock::now() < patient_until) {
-    pollfd interrupted{interrupt_fd_, POLLIN, 0};
-    if (::poll(&interrupted, 1, unreachable_pause_ms) > 0) end_interrupted();
-    error = connect_once(*address, fd, deadline);
-  }
+  auto [fd, error] = connect_patiently(*address, deadline, interrupt_fd_);
+  if (error == ECANCELED) end_interrupted();
   OutgoingGreeting greeting(std::move(fd),
                             {.epoch = epoch_,
                              .caller = static_cast<std::uint32_t>(rank_),

@@ -2,7 +2,6 @@
 // watch.h). Rank r calls all lower ranks and is called by all higher ones.
 #pragma once
 
-#include <netdb.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -73,8 +72,6 @@ class Mesh {
                                    int interrupt_fd = -1);
 
  private:
-  int connect_once(const addrinfo& address, UniqueFd& fd,
-                   std::chrono::steady_clock::time_point deadline) const;
   OutgoingGreeting call(int peer, const PeerAddress& address, MeshChannel channel,
                         std::chrono::steady_clock::time_point deadline) const;
   void greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,
