@@ -20,7 +20,7 @@
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
 #include "rendezvous/coordinator.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {

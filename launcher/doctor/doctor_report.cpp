@@ -15,7 +15,7 @@
 #include "launcher/doctor/probe_message.h"
 #include "launcher/output/color.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

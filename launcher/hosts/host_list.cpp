@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

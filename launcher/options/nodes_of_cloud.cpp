@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "launcher/options/platform_words.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launcher/report/stack_text.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

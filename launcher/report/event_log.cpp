@@ -14,7 +14,7 @@
 
 #include "launcher/report/failure_report.h"
 #include "plot/half_line.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {

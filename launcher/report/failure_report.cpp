@@ -11,7 +11,7 @@
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "rendezvous/control/visible_text.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

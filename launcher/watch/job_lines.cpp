@@ -10,7 +10,7 @@
 
 #include "launcher/watch/node_lines.h"
 #include "launcher/watch/rank_stacks.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/visible_text.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

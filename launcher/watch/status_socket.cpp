@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "launcher/watch/answer_server.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {
 namespace {

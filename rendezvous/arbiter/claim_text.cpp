@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/control/visible_text.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {

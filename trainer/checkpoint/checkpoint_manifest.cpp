@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "trainer/formats/json_depth.h"
+#include "rendezvous/json/json_depth.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -35,7 +35,8 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 
 CheckpointManifest parse_manifest(std::string_view text) {
   if (text.size() > text_bytes_max) throw std::invalid_argument("it is too long");
-  if (nests_deeper_than(text, depth_max)) throw std::invalid_argument("it is nested too deep");
+  if (rendezvous::nests_deeper_than(text, depth_max))
+    throw std::invalid_argument("it is nested too deep");
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object() ||
       !json.contains("xxh64") || !json["xxh64"].is_string()) {

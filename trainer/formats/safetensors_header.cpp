@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/json/json_depth.h"
 #include "trainer/formats/checksum.h"
-#include "trainer/formats/json_depth.h"
 #include "trainer/formats/safetensors_format.h"
 
 namespace ddprun::trainer {
@@ -157,7 +157,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view file, const std::str
   const std::string_view text = file.substr(length_bytes, header_bytes);
   // Before parsing, as the text may be nothing but brackets. A parser's callback that leaves deep
   // values out was tried: it removes them one by one, and wide headers took minutes.
-  if (nests_deeper_than(text, depth_max)) fail(name, "its header is nested too deep");
+  if (rendezvous::nests_deeper_than(text, depth_max)) fail(name, "its header is nested too deep");
   const Json header = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!text.starts_with('{') || !header.is_object()) fail(name, "its header is not a JSON object");
 

@@ -8,10 +8,12 @@
 #include <fstream>
 
 #include "launcher/report/regular_file.h"
+#include "rendezvous/json/json_text.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
+namespace rendezvous = ddprun::rendezvous;
 
 namespace {
 
@@ -200,6 +202,12 @@ TEST_CASE("14.4: torch's error files are passed on with the error code",
   CHECK(error_file_message(with_error_code(R"({"message":"flat"})", 3)) == "flat");
   CHECK(with_error_code("half", 3).empty());
   CHECK(with_error_code("{}", 3).empty());
+  // A file of nothing but brackets would be written indented, a hundred thousand times as long.
+  const auto deep = [](std::size_t levels) {
+    return R"({"message":)" + std::string(levels, '[') + std::string(levels, ']') + "}";
+  };
+  CHECK_FALSE(with_error_code(deep(rendezvous::json_depth_max - 1), 3).empty());
+  CHECK(with_error_code(deep(rendezvous::json_depth_max), 3).empty());
 }
 
 TEST_CASE("14.4: what is no regular file is not read, and of a huge one the begin",

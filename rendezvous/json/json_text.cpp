@@ -1,12 +1,15 @@
 // The library's parser and writer are templates. Called from here they are compiled once, and not
 // in each of two dozen units, where they were a tenth of all code that ddprun's build made.
-#include "rendezvous/json_text.h"
+#include "rendezvous/json/json_text.h"
+
+#include "rendezvous/json/json_depth.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 template <typename Json>
 Json value_of(std::string_view text) {
+  if (nests_deeper_than(text, json_depth_max)) return Json::value_t::discarded;
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

@@ -8,8 +8,12 @@
 
 namespace ddprun::rendezvous {
 
+/// Nothing that we read is nested as deep as this, a worker's own error file included. Indented, a
+/// megabyte of brackets would be 250 gigabytes.
+inline constexpr int json_depth_max = 64;
+
 /// What `text` spells, its members by name, or a discarded value (is_discarded(), and no object)
-/// when it is not JSON. Never throws.
+/// when it is not JSON, or is nested deeper than json_depth_max. Never throws.
 nlohmann::json json_of(std::string_view text);
 
 /// The same with the members in the order of the text, for what is written again.

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace ddprun::trainer {
+namespace ddprun::rendezvous {
 
 inline bool nests_deeper_than(std::string_view text, int limit) {
   int depth = 0;
@@ -27,4 +27,4 @@ inline bool nests_deeper_than(std::string_view text, int limit) {
   return depth > limit;
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun::rendezvous
