@@ -465,6 +465,7 @@ void open_snapshots(TrainingJob& job) {
   if (job.options.snapshot_every == 0 || job.options.evaluate) return;
   if (!job.is_first_rank() && job.env.local_rank != 0) return;
   if (auto memory = worker::RestartMemory::of_launcher()) {
+    if (!worker::RestartMemory::become_writer()) return;
     job.snapshots = std::make_unique<SnapshotMemory>(std::move(*memory));
   } else {
     job.reporter->node_warning(

@@ -2,11 +2,14 @@
 // stored before it was killed stays, in the order in which it was stored.
 #include "worker/restart_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <string>
@@ -22,6 +25,14 @@ constexpr std::size_t half_head_bytes = 64;  // What follows keeps the alignment
 constexpr std::size_t memory_page = 4096;
 constexpr int memory_halves = 2;
 
+// -1: the launcher gave none.
+int given_descriptor() {
+  const std::string text = environment_variable(rendezvous::restart_memory_variable).value_or("");
+  int fd = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
+  return error == std::errc() && end == text.data() + text.size() ? fd : -1;
+}
+
 }  // namespace
 
 struct RestartMemory::Half {
@@ -29,12 +40,16 @@ struct RestartMemory::Half {
   std::uint64_t bytes;
 };
 
-std::optional<RestartMemory> RestartMemory::of_launcher() {
-  const std::string text = environment_variable(rendezvous::restart_memory_variable).value_or("");
-  int fd = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return map(fd);
+std::optional<RestartMemory> RestartMemory::of_launcher() { return map(given_descriptor()); }
+
+// A lock of the process, not of the descriptor, which all workers have of their launcher.
+bool RestartMemory::become_writer() {
+  const int fd = given_descriptor();
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (fd < 0) return false;
+  return ::fcntl(fd, F_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
 }
 
 std::optional<RestartMemory> RestartMemory::map(int fd) {

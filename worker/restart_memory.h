@@ -23,6 +23,10 @@ class RestartMemory {
  public:
   // Nothing: this process has none, or it cannot be mapped.
   static std::optional<RestartMemory> of_launcher();
+  // True for one of the processes that have it from the launcher, until that one ends: which of
+  // those that may each be the first of their node, as with --virtual-local-rank, is to write.
+  // False also where there is no such memory.
+  static bool become_writer();
   // `fd` may be closed afterwards.
   static std::optional<RestartMemory> map(int fd);
   RestartMemory(RestartMemory&& other) noexcept;

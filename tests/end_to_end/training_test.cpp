@@ -245,7 +245,8 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   REQUIRE(undisturbed.status == 0);
   CHECK(contains(undisturbed.output, "--snapshot-every has no effect"));
 
-  Process killed(job("killed", {"--restart-memory", "64M"}));
+  // Each worker takes itself for its node's first then; one of them keeps snapshots all the same.
+  Process killed(job("killed", {"--restart-memory", "64M", "--virtual-local-rank"}));
   REQUIRE(killed.wait_for_output("Epoch: [2][13/16]", limit));  // It began at step 16.
   const std::vector<int> workers = descendants_running(killed.pid(), "train");
   REQUIRE(workers.size() == 2);
@@ -254,9 +255,9 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   const auto result = killed.wait(limit);
   INFO(result.output);
   REQUIRE(result.status == 0);
-  const std::string resumed = "resumed from memory: epoch 2, step ";
-  REQUIRE(contains(result.output, resumed));
-  CHECK(number_after(result.output, resumed) > 16);  // That on the disk.
+  const std::size_t resumed = result.output.find("resumed from memory");
+  REQUIRE(resumed != std::string::npos);
+  CHECK(number_after(result.output.substr(resumed), "epoch 2, step ") > 16);  // That on the disk.
   const bool same_weights =
       newest_tensors(folder / "killed") == newest_tensors(folder / "undisturbed");
   CHECK(same_weights);

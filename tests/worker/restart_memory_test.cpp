@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "rendezvous/restart_memory_place.h"
 #include "tests/testing/catch.h"
 
+using ddprun::rendezvous::restart_memory_variable;
 using ddprun::worker::RestartMemory;
 
 namespace {
@@ -101,4 +103,24 @@ TEST_CASE("a process without such memory is told so", "[worker][restart_memory]"
   const int empty = ::memfd_create("test", MFD_CLOEXEC);
   CHECK_FALSE(RestartMemory::map(empty));
   ::close(empty);
+}
+
+TEST_CASE("of the processes that have the launcher's memory one at a time is to write",
+          "[worker][restart_memory]") {
+  const Memory file;
+  ::setenv(restart_memory_variable, std::to_string(file.fd).c_str(), 1);
+  // Whether another process that has the descriptor by birth, as workers do, becomes the writer.
+  const auto another_one = [] {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(RestartMemory::become_writer() ? 0 : 1);
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  CHECK(another_one());  // And it has ended.
+  CHECK(RestartMemory::become_writer());
+  CHECK(RestartMemory::become_writer());  // As after a recovery in place.
+  CHECK_FALSE(another_one());
+  ::unsetenv(restart_memory_variable);
+  CHECK_FALSE(RestartMemory::become_writer());
 }
