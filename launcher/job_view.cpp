@@ -145,6 +145,8 @@ void JobView::take(const std::vector<rendezvous::NodeTold>& nodes, Clock::time_p
     }
     each.view.host = node.host;
     each.view.node_rank = node.group_rank;
+    each.view.address = node.address;
+    each.view.port = node.port;
     each.view.silent_s = 0;
     each.heard_at = now - node.silence;
     each.told_at = asked_at;

@@ -18,6 +18,15 @@ namespace {
 
 constexpr std::chrono::milliseconds all_nodes_limit{20'000};
 
+std::vector<RemoteJob::Place> others_of(const JobSnapshot& job) {
+  std::vector<RemoteJob::Place> places;
+  for (const NodeView& node : job.others) {
+    if (node.port <= 0 || node.port > 65'535 || node.address.empty()) continue;
+    places.push_back({node.address, static_cast<std::uint16_t>(node.port)});
+  }
+  return places;
+}
+
 std::string socket_of(const FoundJob& job) {
   return job.name.empty() ? "" : job.folder + "/" + job.name;
 }
@@ -84,6 +93,7 @@ void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit, Time now) {
     found.pid = found.snapshot->launcher_pid;
     told_ = true;
     silence_.heard();
+    remote_->set_others(others_of(*found.snapshot));
     add(std::move(found));
   } catch (const RemoteJobError& error) {
     if (!told_ || error.status() != 1) throw;

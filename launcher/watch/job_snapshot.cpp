@@ -253,6 +253,8 @@ SnapshotJson node_head(const NodeView& node) {
 SnapshotJson json_of(const NodeView& node) {
   SnapshotJson object = {{"host", node.host},
                          {"node_rank", node.node_rank},
+                         {"address", node.address},
+                         {"port", node.port},
                          {"silent_s", finite_or_null(node.silent_s)},
                          {"age_s", finite_or_null(node.age_s)}};
   object.update(node_head(node));
@@ -265,6 +267,8 @@ NodeView node_of(const Fields& fields) {
   NodeView node;
   fields.get("host", node.host);
   fields.get("node_rank", node.node_rank);
+  fields.get("address", node.address);
+  fields.get("port", node.port);
   fields.get("silent_s", node.silent_s);
   fields.get("age_s", node.age_s);
   fields.get("launcher_id", node.launcher_id);

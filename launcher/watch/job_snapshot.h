@@ -107,7 +107,9 @@ struct Slowest {
 // Another node of the job: what its launcher has told, and how old that is.
 struct NodeView {
   std::string host;
-  int node_rank = -1;              // -1: in no round yet.
+  int node_rank = -1;   // -1: in no round yet.
+  std::string address;  // With `port`: where it would coordinate the job; 0: nowhere.
+  int port = 0;
   std::optional<double> silent_s;  // Since its launcher was heard by the coordinator.
   std::optional<double> age_s;     // Since it told what follows. Nothing: it has told nothing.
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <asio/awaitable.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
@@ -14,7 +15,6 @@
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
-#include "rendezvous/control/job_query.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/secure/job_secret.h"
@@ -25,6 +25,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int moves_max = 3;
+constexpr std::size_t others_at_once = 3;  // Each may take its limit.
 
 // A job whose nodes meet at such an address needs no secret, unless it was asked for.
 bool is_loopback_name(const std::string& host) {
@@ -75,9 +76,9 @@ rendezvous::QueryAnswer put(const std::string& host, std::uint16_t port,
 }  // namespace
 
 RemoteJob::RemoteJob(const WatchCommand& command)
-    : command_(command), host_(command.endpoint_host), port_(command.endpoint_port) {
+    : command_(command), place_{command.endpoint_host, command.endpoint_port} {
   const bool asks_none =
-      command_.auth == "none" || (command_.auth.empty() && is_loopback_name(host_));
+      command_.auth == "none" || (command_.auth.empty() && is_loopback_name(place_.host));
   if (!asks_none) read_key();
 }
 
@@ -88,8 +89,7 @@ void RemoteJob::read_key() {
   try {
     if (file.empty()) throw rendezvous::SecurityError("there is no home folder (HOME is not set)");
     const rendezvous::SecretBytes secret = rendezvous::read_secret(file);
-    tls_ = std::make_shared<rendezvous::TlsContext>(
-        rendezvous::control_key(secret, command_.job.empty() ? "none" : command_.job));
+    tls_ = std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, run_id()));
   } catch (const std::exception& error) {
     throw RemoteJobError(rendezvous::exit_status::usage,
                          fmt::format("ddprun: to ask {} the job's secret is needed: {}; name its "
@@ -98,42 +98,69 @@ void RemoteJob::read_key() {
   }
 }
 
-std::string RemoteJob::name() const { return rendezvous::host_and_port(host_, port_); }
+std::string RemoteJob::run_id() const { return command_.job.empty() ? "none" : command_.job; }
+
+std::string RemoteJob::name() const { return rendezvous::host_and_port(place_.host, place_.port); }
+
+// Asks at `place`, and where it is sent from there, which `place` becomes.
+rendezvous::QueryAnswer RemoteJob::follow(Place& place, const rendezvous::Query& query,
+                                          std::chrono::milliseconds limit) const {
+  for (int moves = 0;; ++moves) {
+    rendezvous::QueryAnswer answer = put(place.host, place.port, query, tls_, limit);
+    if (!answer.moved || answer.moved->address.empty() || moves == moves_max) return answer;
+    place = {answer.moved->address, static_cast<std::uint16_t>(answer.moved->port)};
+  }
+}
+
+// Some of them, and at the next question the next ones. `job_lives`: one of them knows of it.
+std::optional<std::string> RemoteJob::ask_others(const rendezvous::Query& query,
+                                                 std::chrono::milliseconds limit, bool& job_lives) {
+  for (std::size_t i = 0; i < std::min(others_at_once, others_.size()); ++i) {
+    Place place = others_[next_other_++ % others_.size()];
+    const rendezvous::QueryAnswer answer = follow(place, query, limit);
+    job_lives = job_lives || answer.moved || answer.refused;
+    if (!answer.text) continue;
+    place_ = place;
+    return answer.text;
+  }
+  return std::nullopt;
+}
+
+void RemoteJob::give_up(const rendezvous::QueryAnswer& answer, bool job_lives) const {
+  if (answer.moved) {
+    throw RemoteJobError(1, fmt::format("ddprun: {} does not coordinate the job, and does not know "
+                                        "who does just now: ask again",
+                                        name()));
+  }
+  if (answer.refused) {
+    throw RemoteJobError(answer.refused->exit_status,
+                         fmt::format("ddprun: {} does not tell: {} (asked for the job \"{}\")",
+                                     name(), answer.refused->reason, run_id()));
+  }
+  throw RemoteJobError(
+      1,
+      fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
+                  "with --rdzv-endpoint, or --master-addr and --master-port",
+                  name(), answer.why),
+      answer.nobody_listens && !job_lives);
+}
 
 std::string RemoteJob::ask(rendezvous::Query query, std::chrono::milliseconds limit) {
-  query.run_id = command_.job.empty() ? "none" : command_.job;
+  query.run_id = run_id();
   query.number = 1;
-  for (int moves = 0;; ++moves) {
-    const rendezvous::QueryAnswer answer = put(host_, port_, query, tls_, limit);
-    if (answer.text) return *answer.text;
-    if (answer.moved && !answer.moved->address.empty() && moves < moves_max) {
-      host_ = answer.moved->address;
-      port_ = static_cast<std::uint16_t>(answer.moved->port);
-      continue;
-    }
-    if (answer.moved) {
-      throw RemoteJobError(1, fmt::format("ddprun: {} does not coordinate the job, and does not "
-                                          "know who does just now: ask again",
-                                          name()));
-    }
-    // A job on loopback that was started with --auth secret.
-    const bool may_prove = command_.auth.empty() && !tls_;
-    if (answer.refused && may_prove && answer.refused->reason.find("secret") != std::string::npos) {
-      read_key();
-      continue;
-    }
-    if (answer.refused) {
-      throw RemoteJobError(answer.refused->exit_status,
-                           fmt::format("ddprun: {} does not tell: {} (asked for the job \"{}\")",
-                                       name(), answer.refused->reason, query.run_id));
-    }
-    throw RemoteJobError(
-        1,
-        fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
-                    "with --rdzv-endpoint, or --master-addr and --master-port",
-                    name(), answer.why),
-        answer.nobody_listens);
+  rendezvous::QueryAnswer answer = follow(place_, query, limit);
+  // A job on loopback that was started with --auth secret.
+  const bool may_prove = command_.auth.empty() && !tls_;
+  if (answer.refused && may_prove && answer.refused->reason.find("secret") != std::string::npos) {
+    read_key();
+    answer = follow(place_, query, limit);
   }
+  if (answer.text) return *answer.text;
+  bool job_lives = false;
+  if (!answer.refused) {
+    if (auto text = ask_others(query, limit, job_lives)) return *text;
+  }
+  give_up(answer, job_lives);
 }
 
 }  // namespace ddprun::launcher

@@ -5,11 +5,15 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launcher/watch/watch_command.h"
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/job_query.h"
 #include "rendezvous/secure/tls_context.h"
 
 namespace ddprun::launcher {
@@ -20,7 +24,7 @@ class RemoteJobError : public std::runtime_error {
   RemoteJobError(int status, const std::string& text, bool nobody_listens = false)
       : std::runtime_error(text), status_(status), nobody_listens_(nobody_listens) {}
   int status() const { return status_; }
-  bool nobody_listens() const { return nobody_listens_; }  // At none of its addresses.
+  bool nobody_listens() const { return nobody_listens_; }  // Nor does another node know the job.
 
  private:
   int status_;
@@ -29,8 +33,16 @@ class RemoteJobError : public std::runtime_error {
 
 class RemoteJob {
  public:
+  struct Place {
+    std::string host;
+    std::uint16_t port = 0;
+  };
+
   // Reads the secret, where one is needed. Throws RemoteJobError.
   explicit RemoteJob(const WatchCommand& command);
+
+  // Who else may know, should its coordinator be gone: the nodes that could take its place.
+  void set_others(std::vector<Place> others) { others_ = std::move(others); }
 
   // A JSON object. Throws RemoteJobError.
   std::string ask(rendezvous::Query query, std::chrono::milliseconds limit);
@@ -39,10 +51,17 @@ class RemoteJob {
 
  private:
   void read_key();
+  std::string run_id() const;
+  rendezvous::QueryAnswer follow(Place& place, const rendezvous::Query& query,
+                                 std::chrono::milliseconds limit) const;
+  std::optional<std::string> ask_others(const rendezvous::Query& query,
+                                        std::chrono::milliseconds limit, bool& job_lives);
+  [[noreturn]] void give_up(const rendezvous::QueryAnswer& answer, bool job_lives) const;
 
   WatchCommand command_;
-  std::string host_;  // Of the coordinator, which may move.
-  std::uint16_t port_;
+  Place place_;  // Of the coordinator, which may move.
+  std::vector<Place> others_;
+  std::size_t next_other_ = 0;
   std::shared_ptr<const rendezvous::TlsContext> tls_;  // Null: nothing is proved.
 };
 

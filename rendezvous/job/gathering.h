@@ -20,6 +20,8 @@ namespace ddprun::rendezvous {
 struct NodeTold {
   PeerId peer = 0;
   std::string host;
+  std::string address;  // With `port`: where it would coordinate the job; 0: nowhere.
+  int port = 0;
   int group_rank = -1;              // -1: in no round.
   bool is_own = false;              // The coordinator's own; it is not asked.
   bool tells = false;               // Its ddprun answers at all.

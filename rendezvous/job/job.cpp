@@ -180,6 +180,8 @@ std::vector<NodeTold> Job::nodes(TimePoint now) const {
   for (const Node& node : nodes_) {
     told.push_back({.peer = node.peer,
                     .host = node.hello.host,
+                    .address = node.hello.address,
+                    .port = node.hello.standby_port,
                     .group_rank = node.group_rank,
                     .is_own = node.hello.node_id == limits_.host_node_id,
                     .tells = node.hello.tells && !node.absent,

@@ -487,6 +487,36 @@ echo "Process $3: one of $(ls {calls} | wc -l)"
         for job in jobs:
             self.assertEqual(job.wait(patience(30)), 0)
 
+    def test_top_goes_on_with_the_node_that_takes_the_job_over(self):
+        worker = self.folder / "worker.py"
+        worker.write_text(WORKER.format(examples=str(SOURCE / "examples"), stop=str(self.stop)).replace("rank == 1", "False"))
+        endpoint = f"127.0.0.1:{self.port}"
+        jobs = []
+        for host in range(3):
+            self.at(host)
+            jobs.append(self.start("--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "night",
+                                   "--max-restarts", "1", "--rdzv-conf", "last_call_timeout=1", str(worker)))
+            self.until(lambda: self.snapshot(), "the launcher")  # The first one hosts the endpoint.
+        self.at("elsewhere")
+
+        def whole():
+            seen = self.snapshot("--endpoint", endpoint, "night")
+            return seen and [bool(node["port"]) for node in seen[0]["others"]] == [True, True]
+        self.until(whole, "the job of three")
+        top = self.start("top", "-i", "0.1", "--endpoint", endpoint, "night")
+        self.assertIn(f"launcher {jobs[0].pid} on", top.stdout.readline())
+        jobs[0].kill()
+        for line in top.stdout:
+            if re.search(f"launcher ({jobs[1].pid}|{jobs[2].pid}) on", line):
+                break
+        else:
+            self.fail("top took the job for over")
+        self.stop.touch()
+        self.assertIn("nobody listens", top.stdout.read())
+        self.assertEqual(top.wait(patience(30)), 0)
+        for job in jobs[1:]:
+            self.assertEqual(job.wait(patience(30)), 0)
+
 
 @unittest.skipUnless((BIN / "train").exists(), "train is not built here")
 class Training(WithJob):

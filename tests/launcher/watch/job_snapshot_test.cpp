@@ -144,6 +144,8 @@ NodeView other_node() {
   const JobSnapshot other = full_job();
   return {.host = "node2",
           .node_rank = 0,
+          .address = "10.0.0.2",
+          .port = 40'123,
           .silent_s = 0.5,
           .age_s = 1.5,
           .launcher_id = "c0de",
@@ -172,6 +174,8 @@ TEST_CASE("17.2: the job's other nodes come through JSON as they were", "[watch]
   CHECK(to_json(*again) == to_json(job));
   const NodeView& node = again->others[0];
   CHECK(node.host == "node2");
+  CHECK(node.address == "10.0.0.2");
+  CHECK(node.port == 40'123);
   CHECK(node.launcher_id == "c0de");
   CHECK(node.age_s == 1.5);
   CHECK(node.silent_s == 0.5);
