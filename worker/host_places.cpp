@@ -35,8 +35,9 @@ WorkerNote parse_worker_note(const std::string& text) {
   std::getline(lines, world_size);
   std::getline(lines, local_rank);
   if (!std::getline(lines, note.identity)) return {};
-  std::istringstream(world_size) >> note.world_size;
-  std::istringstream(local_rank) >> note.local_rank;
+  // A number that cannot be read would become 0, and that is a local rank.
+  if (!(std::istringstream(world_size) >> note.world_size)) return {};
+  if (!(std::istringstream(local_rank) >> note.local_rank)) return {};
   return note;
 }
 

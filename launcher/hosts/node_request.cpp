@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/json/json_text.h"
@@ -53,6 +54,12 @@ std::vector<std::string> words_of(const Json& list) {
   std::vector<std::string> words;
   for (const Json& word : list) words.push_back(as_bytes(word.get<std::string>()));
   return words;
+}
+
+// json's own conversion would take 1e300, too, whose value as an int is undefined.
+int whole_number(const Json& json, const char* name) {
+  const auto number = json.at(name).get_ref<const Json::number_integer_t&>();
+  return static_cast<int>(std::clamp<Json::number_integer_t>(number, INT_MIN, INT_MAX));
 }
 
 // `read` is given an object, and may throw what a member of another type throws.
@@ -113,7 +120,7 @@ std::string signal_line(int signal) { return "signal " + std::to_string(signal) 
 
 std::optional<NodeHello> read_hello(std::string_view line) {
   return read_object(line, [](const Json& json) {
-    return NodeHello{json.at("protocol").get<int>(),
+    return NodeHello{whole_number(json, "protocol"),
                      as_bytes(json.at("version").get<std::string>()),
                      as_bytes(json.at("ssh_connection").get<std::string>())};
   });
@@ -134,7 +141,7 @@ std::optional<NodeRequest> read_request(std::string_view line) {
 }
 
 std::optional<int> read_opened(std::string_view line) {
-  return read_object(line, [](const Json& json) { return json.at("opened").get<int>(); });
+  return read_object(line, [](const Json& json) { return whole_number(json, "opened"); });
 }
 
 bool is_begun(std::string_view line) {
@@ -144,8 +151,8 @@ bool is_begun(std::string_view line) {
 
 std::optional<NodeEnd> read_end(std::string_view line) {
   return read_object(line, [](const Json& json) {
-    return NodeEnd{.status = json.at("status").get<int>(),
-                   .node_rank = json.at("node_rank").get<int>(),
+    return NodeEnd{.status = whole_number(json, "status"),
+                   .node_rank = whole_number(json, "node_rank"),
                    .has_culprit = json.at("has_culprit").get<bool>(),
                    .text = as_bytes(json.at("text").get<std::string>()),
                    .is_block = json.at("is_block").get<bool>(),

@@ -235,6 +235,7 @@ TEST_CASE("what a worker says of itself survives the store", "[init]") {
   CHECK(read_back.local_rank == 2);
   CHECK(read_back.identity == note.identity);
   CHECK(parse_worker_note("half a note").identity.empty());
+  CHECK(parse_worker_note("host\nname\n10.0.0.1\n4\nnone\n77.7\n").local_rank == -1);
 }
 
 TEST_CASE("an interface is chosen by name, address or network", "[interface]") {

@@ -140,8 +140,9 @@ PeerAddress parse_peer_address(const std::string& text) {
   in >> version >> a.host >> a.ip >> a.port >> a.secret >> a.segment.pid >> a.segment.fd >>
       a.segment.bytes >> a.segment.token >> kind >> a.world_size >> a.group;
   if (!in || version != 3) {
-    throw CommunicatorError("a rank published the address \"" + text.substr(0, 200) +
-                            "\", which this version of ddprun does not understand");
+    throw CommunicatorError(
+        "has an address that this program does not understand: the ranks' "
+        "programs are built with different versions of ddprun");
   }
   a.encrypts = kind == "sealed";
   if (a.group == "-") a.group.clear();
@@ -150,7 +151,13 @@ PeerAddress parse_peer_address(const std::string& text) {
 
 std::vector<PeerAddress> parse_peer_addresses(const std::vector<std::string>& texts, int rank) {
   std::vector<PeerAddress> addresses;
-  for (const std::string& text : texts) addresses.push_back(parse_peer_address(text));
+  for (const std::string& text : texts) {
+    try {
+      addresses.push_back(parse_peer_address(text));
+    } catch (const CommunicatorError& error) {
+      throw CommunicatorError("rank " + std::to_string(addresses.size()) + " " + error.what());
+    }
+  }
   const auto place = [&](std::size_t of) {
     const PeerAddress& a = addresses[of];
     return "rank " + std::to_string(of) + " is one of " + std::to_string(a.world_size) +

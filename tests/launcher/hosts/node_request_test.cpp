@@ -68,6 +68,8 @@ TEST_CASE("17.3: what is no message is none", "[hosts]") {
   for (const char* bad : {"signal 0", "signal 65", "signal x", "signal ", "sig", "signal 2x"}) {
     CHECK_FALSE(read_signal(bad));
   }
+  CHECK_FALSE(read_opened(R"({"opened": 1e300})"));
+  CHECK(read_opened(R"({"opened": 99999999999})") == 2'147'483'647);
 }
 
 TEST_CASE("17.3: messages are found among a worker's bytes, in any pieces", "[hosts]") {

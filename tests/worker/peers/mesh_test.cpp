@@ -102,6 +102,18 @@ TEST_CASE("ranks with one key meet, and so do ranks without any", "[mesh]") {
   }
 }
 
+TEST_CASE("a rank whose address is of another version is named, and its words are not shown",
+          "[mesh]") {
+  const std::string known = to_text({.ip = "127.0.0.1", .secret = "word", .segment = {}});
+  try {
+    parse_peer_addresses({known, "9 \033[2J"}, 0);
+    FAIL("it was taken");
+  } catch (const CommunicatorError& error) {
+    CHECK(std::string(error.what()).starts_with("rank 1 has an address"));
+    CHECK(std::string(error.what()).find('\033') == std::string::npos);
+  }
+}
+
 TEST_CASE("a rank that is not called yet says that it waits for others", "[mesh]") {
   const ddprun::testing::OwnPage page;
   Mesh first(0, 7, "127.0.0.1", nullptr), second(1, 7, "127.0.0.1", nullptr);
