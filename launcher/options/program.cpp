@@ -8,8 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <system_error>
+#include <vector>
 
+#include "command_line/nearest.h"
 #include "launcher/machine/find_program.h"
 #include "launcher/options/arguments.h"
 #include "launcher/options/subcommands.h"
@@ -100,6 +103,28 @@ std::string find_python(const EnvironmentLookup& environment, const std::string&
       "on PATH");
 }
 
+// A file in the same folder that is called almost so; "" = none.
+std::string meant_file(const std::string& name) {
+  constexpr std::size_t looked_at_max = 10'000;
+  const std::filesystem::path path(name);
+  const std::string word = path.filename().string();
+  std::vector<std::string> files;
+  std::error_code error;
+  std::filesystem::directory_iterator each(path.has_parent_path() ? path.parent_path() : ".",
+                                           error);
+  for (; !error && each != end(each) && files.size() < looked_at_max; each.increment(error)) {
+    if (is_file(each->path().string())) files.push_back(each->path().filename().string());
+  }
+  const std::string meant = command_line::nearest(word, files);
+  // Of short names half the letters are another word.
+  const bool is_near = 2 * command_line::edit_distance(word, meant) < word.size();
+  return is_near && !meant.empty() ? (path.parent_path() / meant).string() : "";
+}
+
+std::string asks_whether(const std::string& meant) {
+  return meant.empty() ? "" : "; did you mean " + meant + "?";
+}
+
 // A path, or as a shell does PATH; else in the current folder, or beside the launcher. Whatever
 // lies in a folder must not stand in for a command.
 std::string find_executable(const std::string& name, const EnvironmentLookup& environment,
@@ -131,12 +156,12 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
   if (has_folder && status.type() == std::filesystem::file_type::none) {
     throw usage_error("the program " + name + " cannot be looked at: " + unreadable.message());
   }
-  const std::string meant = meant_subcommand(name);
+  const std::string command = meant_subcommand(name);
   throw usage_error(
       "the program " + name + " was not found: " +
       (has_folder ? "there is no such file"
                   : "there is no such file here, on PATH, or beside ddprun (" + beside + ")") +
-      (meant.empty() ? "" : "; did you mean the command ddprun " + meant + "?"));
+      asks_whether(command.empty() ? meant_file(name) : "the command ddprun " + command));
 }
 
 }  // namespace
@@ -164,7 +189,7 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
     // where the script is.
     const bool own_python = !environment("PYTHON_EXEC").value_or("").empty();
     if (!request.module && !own_python && !is_file(name) && !has_main(name)) {
-      throw usage_error("the script " + name + " was not found");
+      throw usage_error("the script " + name + " was not found" + asks_whether(meant_file(name)));
     }
     // As torchrun: without -u what Python prints into a pipe comes late, or never when it is
     // killed.

@@ -140,7 +140,8 @@ void RemoteJob::give_up(const rendezvous::QueryAnswer& answer, bool job_lives) c
   throw RemoteJobError(
       1,
       fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
-                  "with --rdzv-endpoint, or --master-addr and --master-port",
+                  "with --rdzv-endpoint, or --master-addr and --master-port; if its node was lost, "
+                  "ask on another node's host, without --endpoint",
                   name(), answer.why),
       answer.nobody_listens && !job_lives);
 }

@@ -842,6 +842,11 @@ TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[o
   CHECK(check_contains(refusal({"no-such-program"}).text, "no-such-program was not found"));
   CHECK(check_contains(refusal({"statsu"}).text, "did you mean the command ddprun status?"));
   CHECK(refusal({"foo"}).text.find("did you mean") == std::string::npos);
+  CHECK(check_contains(refusal({folder.path + "/trian"}).text, "did you mean " + beside + "?"));
+  folder.file("resnet.py");
+  CHECK(check_contains(refusal({folder.path + "/resent.py"}).text,
+                       "did you mean " + folder.path + "/resnet.py?"));
+  CHECK(refusal({folder.path + "/tr"}).text.find("did you mean") == std::string::npos);
   CHECK(check_contains(refusal({folder.file("data")}).text, "chmod +x"));
   CHECK(check_contains(refusal({folder.path}).text, "is a folder"));
   CHECK(check_contains(refusal({""}).text, "empty"));
