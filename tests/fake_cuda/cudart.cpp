@@ -1,4 +1,5 @@
 // The functions of libcudart that this project and the fake libnccl call, without a GPU.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/fake_cuda/contexts.h"
 #include "tests/fake_cuda/cudart_objects.h"
 #include "tests/fake_cuda/switches.h"
 
@@ -29,6 +31,13 @@ Runtime& runtime() {
 
 std::mutex objects_mutex;
 thread_local int current_device = 0;
+std::atomic<unsigned long> contexts = 0;
+
+// The current device, which has a context from here on.
+int used_device() {
+  contexts |= 1UL << current_device;
+  return current_device;
+}
 
 // The null stream, and the two constants that stand for it, are one stream of each device.
 cudaStream_t real(cudaStream_t stream) {
@@ -36,9 +45,10 @@ cudaStream_t real(cudaStream_t stream) {
     return stream;
   }
   Runtime& all = runtime();
+  const int device = used_device();
   const std::lock_guard lock(all.mutex);
-  cudaStream_t& null_stream = all.null_streams[current_device];
-  if (null_stream == nullptr) all.streams.insert(null_stream = new CUstream_st(current_device));
+  cudaStream_t& null_stream = all.null_streams[device];
+  if (null_stream == nullptr) all.streams.insert(null_stream = new CUstream_st(device));
   return null_stream;
 }
 
@@ -60,16 +70,20 @@ void keep(cudaUserObject_t object, unsigned count) {
 // As cudaFree does: any kernel of the device might use the memory.
 void wait_for_device() {
   std::set<cudaStream_t> streams;
+  const int device = used_device();
   {
     const std::lock_guard lock(runtime().mutex);
     streams = runtime().streams;
   }
   for (cudaStream_t stream : streams) {
-    if (stream->device == current_device) stream->synchronize();
+    if (stream->device == device) stream->synchronize();
   }
 }
 
-void* memory_of(std::size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
+void* memory_of(std::size_t bytes) {
+  used_device();
+  return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
 
 }  // namespace
 
@@ -78,6 +92,9 @@ CUgraph_st::~CUgraph_st() {
 }
 
 extern "C" {
+
+unsigned long fake_cuda_contexts() { return contexts; }
+void fake_cuda_forget_contexts() { contexts = 0; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(number_of(switched("FAKE_CUDA_DEVICES"), 8));
@@ -88,6 +105,7 @@ cudaError_t cudaSetDevice(int device) {
   cudaGetDeviceCount(&devices);
   if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
   current_device = device;
+  used_device();
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -125,7 +143,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(runtime().mutex);
-  runtime().streams.insert(*stream = new CUstream_st(current_device));
+  runtime().streams.insert(*stream = new CUstream_st(used_device()));
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -199,7 +217,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st{current_device};
+  *event = new CUevent_st{used_device()};
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -242,6 +260,7 @@ cudaError_t cudaFree(void* data) {
   return device_state();
 }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  used_device();
   std::memset(data, value, bytes);
   return device_state();
 }

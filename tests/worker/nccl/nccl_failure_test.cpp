@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/unique_fd.h"
+#include "tests/fake_cuda/contexts.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
@@ -339,6 +340,42 @@ TEST_CASE("ranks of a host that name no GPU have one each", "[worker][nccl]") {
   });
   for (const std::string& error : errors) CHECK(error == "");
   CHECK(devices == std::array<std::optional<int>, 3>{0, 1, 2});
+}
+
+TEST_CASE("18.1: a rank has a context on its own GPU alone, whatever thread calls",
+          "[worker][nccl]") {
+  Cluster cluster{.world = 3};
+  cluster.cuda_devices = {1, 3, 4};
+  fake_cuda_forget_contexts();
+  // On GPU 0, as far as the thread knows.
+  const auto elsewhere = [](const std::function<void()>& call) {
+    std::thread([&] {
+      try {
+        call();
+      } catch (const CommunicatorError&) {  // That rank 1 has had enough.
+      }
+    }).join();
+  };
+  std::atomic<int> gathered = 0;
+  spawn(cluster, [&](Communicator& comm) {
+    for (const auto& [function, call] : all_calls) {
+      if (function != "ncclRecv") elsewhere([&] { call(comm); });  // Nobody sends.
+    }
+    std::shared_ptr<void> memory;
+    elsewhere([&] { memory = comm.allocate(1'000); });
+    elsewhere([&] { memory.reset(); });
+    elsewhere([&] {
+      const int own = comm.rank();
+      std::vector<int> all(3);
+      comm.all_gather_on_host(&own, all.data(), sizeof own);
+      if (all == std::vector<int>{0, 1, 2}) ++gathered;
+      comm.barrier();
+    });
+    elsewhere([&] { dynamic_cast<WaitingNccl&>(comm).nccl().wait(nullptr); });
+    if (comm.rank() == 1) elsewhere([&] { comm.abort("enough"); });
+  });
+  CHECK(gathered == 3);
+  CHECK(fake_cuda_contexts() == (1UL << 1 | 1UL << 3 | 1UL << 4));
 }
 
 TEST_CASE("a GPU that two ranks use is an error in NCCL's words", "[worker][nccl]") {
