@@ -13,12 +13,13 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 TARGET = re.compile(r"^ddprun_fuzz\((fuzz_\w+) (\w+)", re.MULTILINE)
-OF_ALL = re.compile(r"tests/fuzz/CMakeLists\.txt$|scripts/fuzz$|cmake/|CMakePresets\.json$")  # How they are built and run.
+LIST = "tests/fuzz/CMakeLists.txt"
+OF_ALL = re.compile(r"scripts/fuzz$|cmake/|CMakePresets\.json$")  # How they are built and run.
 
 
 def targets():
     """(name, folder of its corpus) of each."""
-    return TARGET.findall((ROOT / "tests/fuzz/CMakeLists.txt").read_text(encoding="utf-8"))
+    return TARGET.findall((ROOT / LIST).read_text(encoding="utf-8"))
 
 
 def code_of(target):
@@ -33,11 +34,13 @@ def code_of(target):
     return code
 
 
-def concerned(changed):
-    if any(map(OF_ALL.match, changed)):
+def concerned(changed, list_lines=()):
+    """`list_lines`: those of LIST that differ. One that adds a target concerns that one, any other one all."""
+    added = [TARGET.match(line) for line in list_lines]
+    if any(map(OF_ALL.match, changed)) or not all(added):
         return [target for target, _ in targets()]
     return [target for target, folder in targets()
-            if code_of(target) & changed
+            if code_of(target) & changed or any(target == line[1] for line in added)
             or any(file.startswith((f"tests/fuzz/corpus/{folder}/", f"tests/fuzz/{folder}.dict")) for file in changed)]
 
 
@@ -47,6 +50,11 @@ def changed_since(revision):
     return set(git("diff", "--name-only", revision) + git("ls-files", "--others", "--exclude-standard"))
 
 
+def list_lines_since(revision):
+    difference = subprocess.run(["git", "diff", "--unified=0", revision, "--", LIST], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [line[1:] for line in difference.splitlines() if re.match(r"[+-](?![+-])", line)]
+
+
 if __name__ == "__main__":
-    for name in concerned(changed_since(sys.argv[1])):
+    for name in concerned(changed_since(sys.argv[1]), list_lines_since(sys.argv[1])):
         print(name)

@@ -22,8 +22,14 @@ class Concerned(unittest.TestCase):
         self.assertEqual(concerned({"tests/fuzz/corpus/tar/one"}), ["fuzz_tar"])
         self.assertEqual(concerned({"tests/fuzz/pickle.dict"}), ["fuzz_pickle"])
 
+    def test_a_line_that_adds_a_target_concerns_that_one(self):
+        line = "ddprun_fuzz(fuzz_tar tar LINKS ddprun_download)"
+        self.assertEqual(concerned({"tests/fuzz/CMakeLists.txt"}, [line]), ["fuzz_tar"])
+        self.assertEqual(concerned({"tests/fuzz/CMakeLists.txt"}, [line, "endif()"]), ALL)
+
     def test_how_they_are_built_concerns_all_and_a_document_none(self):
-        self.assertEqual(concerned({"tests/fuzz/CMakeLists.txt", "README.md"}), ALL)
+        self.assertEqual(concerned({"cmake/ddprun.cmake", "README.md"}), ALL)
+        self.assertEqual(concerned({"tests/fuzz/CMakeLists.txt"}, ["  add_executable(${name} ${name}.cpp)"]), ALL)
         self.assertEqual(concerned({"README.md"}), [])
         self.assertTrue((ROOT / "README.md").is_file())
 
