@@ -78,8 +78,9 @@ void use_up_restart(Process& node) {
   }));
 }
 
-// What strangers may cost the launcher. AddressSanitizer keeps freed memory for a while.
-#ifdef __SANITIZE_ADDRESS__
+// What strangers may cost the launcher. AddressSanitizer keeps freed memory for a while, and
+// ThreadSanitizer has more of its own for each byte.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr long memory_max_kib = 384 * 1'024;
 #else
 constexpr long memory_max_kib = 128 * 1'024;

@@ -436,8 +436,8 @@ TEST_CASE("real failures of shell commands get their advice") {
 }
 
 TEST_CASE("a core dump is named") {
-#ifdef __SANITIZE_ADDRESS__
-  DDPRUN_SKIP("AddressSanitizer forbids core dumps to ddprun and what it starts");
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  DDPRUN_SKIP("a sanitizer forbids core dumps to ddprun and what it starts");
 #endif
   const TemporaryFolder folder;
   const std::string pattern = content_of("/proc/sys/kernel/core_pattern");
