@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -108,6 +109,7 @@ std::string meant_file(const std::string& name) {
   constexpr std::size_t looked_at_max = 10'000;
   const std::filesystem::path path(name);
   const std::string word = path.filename().string();
+  if (word.size() > NAME_MAX) return "";  // Of no file, and to compare it would take long.
   std::vector<std::string> files;
   std::error_code error;
   std::filesystem::directory_iterator each(path.has_parent_path() ? path.parent_path() : ".",

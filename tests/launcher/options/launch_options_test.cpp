@@ -847,6 +847,7 @@ TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[o
   CHECK(check_contains(refusal({folder.path + "/resent.py"}).text,
                        "did you mean " + folder.path + "/resnet.py?"));
   CHECK(refusal({folder.path + "/tr"}).text.find("did you mean") == std::string::npos);
+  CHECK(check_contains(refusal({std::string(1 << 20, 'x')}).text, "was not found"));
   CHECK(check_contains(refusal({folder.file("data")}).text, "chmod +x"));
   CHECK(check_contains(refusal({folder.path}).text, "is a folder"));
   CHECK(check_contains(refusal({""}).text, "empty"));
