@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 
 /// Nothing that we read is nested as deep as this, a worker's own error file included. Indented, a
-/// megabyte of brackets would be 250 gigabytes.
+/// megabyte of brackets would be hundreds of gigabytes.
 inline constexpr int json_depth_max = 64;
 
 /// What `text` spells, its members by name, or a discarded value (is_discarded(), and no object)
