@@ -19,9 +19,9 @@ namespace {
 
 void address(const std::string& text) {
   try {
-    const PeerAddress read = parse_peer_address(text);
+    const PeerAddress read = parse_peer_address(text, 0);
     const std::string written = to_text(read);
-    require(to_text(parse_peer_address(written)) == written, "an address does not come back");
+    require(to_text(parse_peer_address(written, 0)) == written, "an address does not come back");
   } catch (const CommunicatorError& error) {
     for (const char c : std::string_view(error.what())) {
       require(static_cast<unsigned char>(c) >= 0x20, "a control character in a message");

@@ -132,7 +132,7 @@ std::string to_text(const PeerAddress& a) {
   return out.str();
 }
 
-PeerAddress parse_peer_address(const std::string& text) {
+PeerAddress parse_peer_address(const std::string& text, int rank) {
   std::istringstream in(text);
   PeerAddress a;
   int version = 0;
@@ -140,9 +140,9 @@ PeerAddress parse_peer_address(const std::string& text) {
   in >> version >> a.host >> a.ip >> a.port >> a.secret >> a.segment.pid >> a.segment.fd >>
       a.segment.bytes >> a.segment.token >> kind >> a.world_size >> a.group;
   if (!in || version != 3) {
-    throw CommunicatorError(
-        "has an address that this program does not understand: the ranks' "
-        "programs are built with different versions of ddprun");
+    throw CommunicatorError("rank " + std::to_string(rank) +
+                            " has an address that this program does not understand: the ranks' "
+                            "programs are built with different versions of ddprun");
   }
   a.encrypts = kind == "sealed";
   if (a.group == "-") a.group.clear();
@@ -152,11 +152,7 @@ PeerAddress parse_peer_address(const std::string& text) {
 std::vector<PeerAddress> parse_peer_addresses(const std::vector<std::string>& texts, int rank) {
   std::vector<PeerAddress> addresses;
   for (const std::string& text : texts) {
-    try {
-      addresses.push_back(parse_peer_address(text));
-    } catch (const CommunicatorError& error) {
-      throw CommunicatorError("rank " + std::to_string(addresses.size()) + " " + error.what());
-    }
+    addresses.push_back(parse_peer_address(text, static_cast<int>(addresses.size())));
   }
   const auto place = [&](std::size_t of) {
     const PeerAddress& a = addresses[of];

@@ -31,8 +31,7 @@ struct PeerAddress {
 };
 
 std::string to_text(const PeerAddress& address);
-// Throws CommunicatorError, whose text says what is wrong with it, and not whose it is.
-PeerAddress parse_peer_address(const std::string& text);
+PeerAddress parse_peer_address(const std::string& text, int rank);  // Throws CommunicatorError.
 
 // The addresses of all ranks, of which `rank` is this one. Throws CommunicatorError also where one
 // is of another world size or group.

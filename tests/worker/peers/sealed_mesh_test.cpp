@@ -133,7 +133,7 @@ class SpiedExchange : public MappedExchange {
   std::vector<std::string> all_gather(const std::string& mine,
                                       std::chrono::steady_clock::time_point deadline) override {
     if (spy_ == nullptr) return MappedExchange::all_gather(mine, deadline);
-    PeerAddress address = parse_peer_address(mine);
+    PeerAddress address = parse_peer_address(mine, 0);
     spy_->begin(address.port);
     address.port = spy_->port();
     spy_ = nullptr;  // What is exchanged later is no address.
