@@ -104,23 +104,31 @@ std::string find_python(const EnvironmentLookup& environment, const std::string&
       "on PATH");
 }
 
-// A file in the same folder that is called almost so; "" = none.
-std::string meant_file(const std::string& name) {
+// The file of `folder` that is called almost so; "" = none.
+std::string nearest_file(const std::string& word, const std::filesystem::path& folder) {
   constexpr std::size_t looked_at_max = 10'000;
-  const std::filesystem::path path(name);
-  const std::string word = path.filename().string();
   if (word.size() > NAME_MAX) return "";  // Of no file, and to compare it would take long.
   std::vector<std::string> files;
   std::error_code error;
-  std::filesystem::directory_iterator each(path.has_parent_path() ? path.parent_path() : ".",
-                                           error);
+  std::filesystem::directory_iterator each(folder, error);
   for (; !error && each != end(each) && files.size() < looked_at_max; each.increment(error)) {
     if (is_file(each->path().string())) files.push_back(each->path().filename().string());
   }
   const std::string meant = command_line::nearest(word, files);
   // Of short names half the letters are another word.
-  const bool is_near = 2 * command_line::edit_distance(word, meant) < word.size();
-  return is_near && !meant.empty() ? (path.parent_path() / meant).string() : "";
+  return 2 * command_line::edit_distance(word, meant) < word.size() ? meant : "";
+}
+
+// What was probably meant where `name` is not found: a file of the same folder, or one beside the
+// launcher; "" = neither.
+std::string meant_file(const std::string& name, const std::string& launcher_path) {
+  const std::filesystem::path path(name);
+  const std::string word = path.filename().string();
+  const auto folder = path.parent_path();
+  const std::string here = nearest_file(word, folder.empty() ? "." : folder);
+  if (!here.empty()) return (folder / here).string();
+  const bool looks_beside = folder.empty() && !launcher_path.empty();
+  return looks_beside ? nearest_file(word, std::filesystem::path(launcher_path).parent_path()) : "";
 }
 
 std::string asks_whether(const std::string& meant) {
@@ -163,7 +171,8 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
       "the program " + name + " was not found: " +
       (has_folder ? "there is no such file"
                   : "there is no such file here, on PATH, or beside ddprun (" + beside + ")") +
-      asks_whether(command.empty() ? meant_file(name) : "the command ddprun " + command));
+      asks_whether(command.empty() ? meant_file(name, launcher_path)
+                                   : "the command ddprun " + command));
 }
 
 }  // namespace
@@ -191,7 +200,8 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
     // where the script is.
     const bool own_python = !environment("PYTHON_EXEC").value_or("").empty();
     if (!request.module && !own_python && !is_file(name) && !has_main(name)) {
-      throw usage_error("the script " + name + " was not found" + asks_whether(meant_file(name)));
+      throw usage_error("the script " + name + " was not found" +
+                        asks_whether(meant_file(name, "")));
     }
     // As torchrun: without -u what Python prints into a pipe comes late, or never when it is
     // killed.

@@ -50,9 +50,10 @@ struct Refusal {
   int status = -1;  // -1: accepted.
   std::string text;
 };
-Refusal refusal(const Words& words, const Variables& variables = {}) {
+Refusal refusal(const Words& words, const Variables& variables = {},
+                const std::string& launcher = "/opt/bin/ddprun") {
   try {
-    parse(words, variables);
+    parse(words, variables, launcher);
   } catch (const UsageExit& exit) {
     return {exit.status(), exit.what()};
   }
@@ -843,6 +844,7 @@ TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[o
   CHECK(check_contains(refusal({"statsu"}).text, "did you mean the command ddprun status?"));
   CHECK(refusal({"foo"}).text.find("did you mean") == std::string::npos);
   CHECK(check_contains(refusal({folder.path + "/trian"}).text, "did you mean " + beside + "?"));
+  CHECK(check_contains(refusal({"trian"}, {}, launcher).text, "did you mean train?"));
   folder.file("resnet.py");
   CHECK(check_contains(refusal({folder.path + "/resent.py"}).text,
                        "did you mean " + folder.path + "/resnet.py?"));
