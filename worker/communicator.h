@@ -143,6 +143,15 @@ class Communicator {
   // allocate() that it may still use, and says so.
   virtual void replayed(Stream /*stream*/) {}
 
+  // CUDA: how long streams stand for other ranks, by the device's clock. Between the two calls
+  // `stream` is made to wait for collectives on another one; also while it is captured. No wait,
+  // and no error: where CUDA refuses to measure, nothing is measured.
+  virtual void wait_begins(Stream /*stream*/) {}
+  virtual void wait_ends(Stream /*stream*/) {}
+  // The sum of such waits that the device is known to be past. Those of a graph (the one recorded
+  // last) are known once the last replay is done: it stands for those that have not been counted.
+  virtual std::chrono::nanoseconds waited() { return std::chrono::nanoseconds{0}; }
+
   // Ends all blocked and later calls on every rank with an error that carries `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
   // The reason of an abort, of whichever rank, as far as this one has heard of it; nothing while

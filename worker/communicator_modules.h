@@ -23,9 +23,10 @@ using MakeModuleCommunicator = Communicator*(const WorkerEnv* env,
                                              const CommunicatorOptions* options, char* error,
                                              std::size_t error_bytes);
 
-// Its name in the CUDA module and in that for MPI.
-inline constexpr char cuda_module_entry[] = "ddprun_make_nccl_communicator";
-inline constexpr char mpi_module_entry[] = "ddprun_make_mpi_communicator";
+// Its name in the CUDA module and in that for MPI. Another one whenever Communicator has other
+// functions, so that a module of another version is refused.
+inline constexpr char cuda_module_entry[] = "ddprun_make_nccl_communicator_2";
+inline constexpr char mpi_module_entry[] = "ddprun_make_mpi_communicator_2";
 
 // What an entry point does: exceptions stay within the module that threw them.
 template <class Made>

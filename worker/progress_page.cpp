@@ -133,14 +133,14 @@ void ProgressPage::waits() {
   publish();
 }
 
-void ProgressPage::reduced(std::chrono::steady_clock::time_point since) {
+void ProgressPage::reduced(std::chrono::nanoseconds waited) {
   if (page_ == nullptr) return;
   set_phase(phase_before_);
   if (!tells_steps_) {
     using Seconds = std::chrono::duration<double>;
     const auto now = std::chrono::steady_clock::now();
     StepFacts facts{.step = ++reductions_};
-    facts.wait_s = Seconds(now - since).count();
+    facts.wait_s = Seconds(waited).count();
     facts.step_s = last_reduced_ ? Seconds(now - *last_reduced_).count() : 0;
     last_reduced_ = now;
     set_step(facts);

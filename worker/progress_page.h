@@ -54,9 +54,9 @@ class ProgressPage {
   void step_done(const StepFacts& step);
 
   // For the library, in the name of programs that call neither of the above.
-  void computes();                                            // Forward begins.
-  void waits();                                               // For the others' gradients.
-  void reduced(std::chrono::steady_clock::time_point since);  // ... which came; since waits().
+  void computes();                                // Forward begins.
+  void waits();                                   // For the others' gradients ...
+  void reduced(std::chrono::nanoseconds waited);  // ... which came after so long, since the last.
 
  private:
   friend class WaitForOthers;

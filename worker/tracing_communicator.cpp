@@ -92,6 +92,9 @@ class TracingCommunicator : public Communicator {
 
   std::shared_ptr<void> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void replayed(Stream stream) override { inner_->replayed(stream); }
+  void wait_begins(Stream stream) override { inner_->wait_begins(stream); }
+  void wait_ends(Stream stream) override { inner_->wait_ends(stream); }
+  std::chrono::nanoseconds waited() override { return inner_->waited(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   std::optional<std::string> aborted() const override { return inner_->aborted(); }
 

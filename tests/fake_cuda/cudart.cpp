@@ -132,6 +132,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
     case cudaErrorIllegalAddress:
       return "an illegal memory access was encountered";
     case cudaErrorMemoryAllocation:
@@ -165,12 +167,14 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
                                      unsigned long long* id, cudaGraph_t* graph,
                                      const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
   cudaStreamIsCapturing(stream, status);
-  if (id != nullptr) *id = 1;
+  if (id != nullptr && real(stream)->recorded) *id = real(stream)->recorded->id;
   if (graph != nullptr) *graph = real(stream)->recorded.get();
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  static std::atomic<unsigned long long> captures = 0;
   real(stream)->recorded = std::make_unique<CUgraph_st>();
+  real(stream)->recorded->id = ++captures;
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
@@ -216,26 +220,46 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st{used_device()};
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{used_device(), (flags & cudaEventDisableTiming) == 0};
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   if (real(stream)->device != event->device) return cudaErrorInvalidResourceHandle;
+  const bool capturing = real(stream)->recorded != nullptr;
+  if (flags == cudaEventRecordExternal && !capturing) return cudaErrorInvalidValue;
+  event->captured = capturing && flags != cudaEventRecordExternal;
   const auto place = std::make_shared<CUevent_st::Place>();
   event->place = place;
   real(stream)->give([place] {
     const std::lock_guard lock(place->mutex);
     place->reached = true;
+    place->at = std::chrono::steady_clock::now();
     place->changed.notify_all();
   });
   return cudaSuccess;
 }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (device_state() != cudaSuccess) return device_state();
+  if (event->captured) return cudaErrorCapturedEvent;
   if (!event->place) return cudaSuccess;
   const std::lock_guard lock(event->place->mutex);
   return event->place->reached ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  std::chrono::steady_clock::time_point at[2];
+  for (const auto& [event, when] : {std::pair{from, &at[0]}, {to, &at[1]}}) {
+    if (event->captured) return cudaErrorInvalidValue;
+    if (!event->tells_time || !event->place) return cudaErrorInvalidResourceHandle;
+    const std::lock_guard lock(event->place->mutex);
+    if (!event->place->reached) return cudaErrorNotReady;
+    *when = event->place->at;
+  }
+  *ms = std::chrono::duration<float, std::milli>(at[1] - at[0]).count();
+  return device_state();
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->place) return cudaSuccess;

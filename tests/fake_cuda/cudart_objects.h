@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -25,6 +26,7 @@ struct CUuserObject_st {
 
 struct CUgraph_st {
   ~CUgraph_st();
+  unsigned long long id = 0;  // Of its capture.
   std::vector<Work> work;
   std::vector<cudaUserObject_t> objects;  // One reference of each.
 };
@@ -57,12 +59,15 @@ struct CUstream_st {
 
 struct CUevent_st {
   const int device;
+  const bool tells_time;
   struct Place {
     std::mutex mutex;
     std::condition_variable changed;
     bool reached = false;
+    std::chrono::steady_clock::time_point at{};  // Of a node: in the last launch.
   };
   std::shared_ptr<Place> place = nullptr;  // Null: not recorded yet, which counts as reached.
+  bool captured = false;  // In a graph, and there no node: nobody outside can ask for it.
 };
 
 namespace ddprun::fake_cuda {

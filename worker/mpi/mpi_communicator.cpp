@@ -206,9 +206,9 @@ std::shared_ptr<void> MpiCommunicator::allocate(std::size_t bytes) {
 }  // namespace ddprun::worker
 
 extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
-ddprun_make_mpi_communicator(const ddprun::worker::WorkerEnv* env,
-                             const ddprun::worker::CommunicatorOptions* options, char* error,
-                             std::size_t error_bytes) {
+ddprun_make_mpi_communicator_2(const ddprun::worker::WorkerEnv* env,
+                               const ddprun::worker::CommunicatorOptions* options, char* error,
+                               std::size_t error_bytes) {
   return ddprun::worker::make_for_program<ddprun::worker::MpiCommunicator>(*env, *options, error,
                                                                            error_bytes);
 }

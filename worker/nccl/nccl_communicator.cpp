@@ -153,7 +153,18 @@ void NcclCommunicator::replayed(Stream stream) {
   // The watchdog's event is of the current device, and must be of the stream's.
   require_cuda(cudaSetDevice(handle_->device()), recorded_, "cudaSetDevice");
   watch(recorded_, stream, Clock::now() + timeout_);
+  stopwatch_.replayed(static_cast<cudaStream_t>(stream));
   last_ = recorded_;
+}
+
+// A rank alone waits for nobody, and need not pay for events.
+void NcclCommunicator::wait_begins(Stream stream) {
+  if (world_size_ == 1 || cudaSetDevice(handle_->device()) != cudaSuccess) return;
+  stopwatch_.begin(static_cast<cudaStream_t>(stream));
+}
+
+void NcclCommunicator::wait_ends(Stream stream) {
+  if (world_size_ > 1) stopwatch_.end(static_cast<cudaStream_t>(stream));
 }
 
 void NcclCommunicator::watch(const Call& call, Stream stream, Clock::time_point deadline) {
@@ -282,9 +293,9 @@ void NcclCommunicator::wait_for(const Call& call, Stream stream) {
 }  // namespace ddprun::worker
 
 extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
-ddprun_make_nccl_communicator(const ddprun::worker::WorkerEnv* env,
-                              const ddprun::worker::CommunicatorOptions* options, char* error,
-                              std::size_t error_bytes) {
+ddprun_make_nccl_communicator_2(const ddprun::worker::WorkerEnv* env,
+                                const ddprun::worker::CommunicatorOptions* options, char* error,
+                                std::size_t error_bytes) {
   return ddprun::worker::make_for_program<ddprun::worker::NcclCommunicator>(*env, *options, error,
                                                                             error_bytes);
 }

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "worker/communicator.h"
+#include "worker/nccl/device_stopwatch.h"
 #include "worker/nccl/device_watchdog.h"
 #include "worker/nccl/nccl_connect.h"
 #include "worker/nccl/nccl_handle.h"
@@ -58,6 +59,9 @@ class NcclCommunicator final : public Communicator {
   void all_gather_on_host(const void* send, void* recv, std::size_t bytes, Stream stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
   void replayed(Stream stream) override;
+  void wait_begins(Stream stream) override;
+  void wait_ends(Stream stream) override;
+  std::chrono::nanoseconds waited() override { return stopwatch_.total(); }
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
   std::optional<std::string> aborted() const override { return group_.reason_if_aborted(); }
 
@@ -88,6 +92,7 @@ class NcclCommunicator final : public Communicator {
   const SlowWaitTeller teller_;
   std::string description_;
   const std::shared_ptr<NcclHandle> handle_;
+  DeviceStopwatch stopwatch_;
   DeviceWatchdog watchdog_;
   PeerWatch group_;  // After the watchdog, which its thread wakes.
   CallGuard guard_;

@@ -122,8 +122,8 @@ class DistributedDataParallelBase {
   // Overwrites all ranks' buffers with rank 0's, but for sparse ones. Collective.
   void synchronize_buffers();
 
-  // Time that the end of backward has waited for communication since the start (CPU only), for all
-  // modules on this communicator.
+  // Time that the end of backward has waited for communication since the start, for all modules on
+  // this communicator. CUDA: that the device's stream has, as far as the device is past it.
   std::chrono::nanoseconds exposed_communication() const;
 
   std::size_t bucket_count() const { return reducer_ ? reducer_->plan().buckets.size() : 0; }

@@ -361,10 +361,9 @@ void GradientReducer::pause() {
 
 // The one place where a rank that is done stands until the slowest is.
 void GradientReducer::wait_for_peers() {
-  const auto since = std::chrono::steady_clock::now();
   ProgressPage::own().waits();
   queue_->wait();
-  ProgressPage::own().reduced(since);
+  ProgressPage::own().reduced(queue_->take_exposed());
 }
 
 // For the peers, which may have gradients where this rank has none. Backward would have come to the

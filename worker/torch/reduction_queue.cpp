@@ -156,6 +156,7 @@ class StreamQueue : public ReductionQueue {
  public:
   StreamQueue(Communicator& communicator, c10::Device device)
       : communicator_(communicator),
+        waited_before_(communicator.waited()),
         device_(device),
         guard_(device.type()),
         stream_(guard_.getStreamFromGlobalPool(device, /*isHighPriority=*/true)),
@@ -186,12 +187,17 @@ class StreamQueue : public ReductionQueue {
     if (error_) std::rethrow_exception(error_);
     if (!queued_) return;
     reduced_.record(stream_);
-    reduced_.block(guard_.getStream(device_));
+    const c10::Stream current = guard_.getStream(device_);
+    communicator_.wait_begins(guard_.getStreamNativeHandle(current));
+    reduced_.block(current);
+    communicator_.wait_ends(guard_.getStreamNativeHandle(current));
     queued_ = false;
   }
 
   bool idle() const override { return !queued_; }
-  std::chrono::nanoseconds exposed() const override { return std::chrono::nanoseconds{0}; }
+  std::chrono::nanoseconds exposed() const override {
+    return communicator_.waited() - waited_before_;
+  }
 
  private:
   // The queue's stream goes on when what the current stream has computed so far is there.
@@ -213,6 +219,7 @@ class StreamQueue : public ReductionQueue {
   }
 
   Communicator& communicator_;
+  const std::chrono::nanoseconds waited_before_;
   const OwningProcess owner_;
   c10::Device device_;
   c10::impl::VirtualGuardImpl guard_;

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "worker/communicator.h"
 
@@ -41,9 +42,19 @@ class ReductionQueue {
 
   virtual bool idle() const = 0;  // Nothing is queued or running.
 
-  // Time that wait() has held up its callers since the start: communication that no computation
-  // hid. Zero on CUDA, where the host does not wait.
+  // Time that wait() has held up since the start what its callers do next: communication that no
+  // computation hid. On CUDA it is the current stream that stands, not the host, which knows of
+  // what the device is past (Communicator::waited).
   virtual std::chrono::nanoseconds exposed() const = 0;
+
+  // The same since the last call.
+  std::chrono::nanoseconds take_exposed() {
+    const auto now = exposed();
+    return now - std::exchange(taken_, now);
+  }
+
+ private:
+  std::chrono::nanoseconds taken_{0};
 };
 
 // The communicator's queue: the same for all who ask while one of them holds it, so that whoever

@@ -63,12 +63,21 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   device->events[*event] = cudaErrorNotReady;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t, unsigned flags) {
   const std::lock_guard lock(device->mutex);
   if (answer_of("cudaEventRecord") != cudaSuccess) return cudaErrorIllegalAddress;
   device->events.at(event) = cudaErrorNotReady;
   device->recorded.push_back(event);
+  device->record_flags[event] = flags;
   return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  const std::lock_guard lock(device->mutex);
+  *ms = device->times_ms[to] - device->times_ms[from];
+  return last_error = answer_of("cudaEventElapsedTime");
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(capture_mode, *mode);
@@ -91,6 +100,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = device->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return answer_of("cudaStreamIsCapturing");
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, size_t*) {
+  *id = device->capture_id;
+  return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaStreamQuery(cudaStream_t) {
   if (device->stream_looks <= 0) return device->stream_result;

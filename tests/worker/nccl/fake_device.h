@@ -45,11 +45,13 @@ class Happening {
 };
 
 struct FakeDevice {
-  std::mutex mutex;                           // Of what follows, where there is another thread.
-  std::map<cudaEvent_t, cudaError_t> events;  // What each says when asked; made: not ready.
-  std::deque<char> handles;                   // Places that events point to.
-  std::vector<cudaEvent_t> recorded;          // In order.
-  std::vector<std::string> called;            // Functions of NCCL that queue work, in order.
+  std::mutex mutex;                              // Of what follows, where there is another thread.
+  std::map<cudaEvent_t, cudaError_t> events;     // What each says when asked; made: not ready.
+  std::deque<char> handles;                      // Places that events point to.
+  std::vector<cudaEvent_t> recorded;             // In order.
+  std::map<cudaEvent_t, unsigned> record_flags;  // Of the last time.
+  std::map<cudaEvent_t, float> times_ms;         // When the device passed it.
+  std::vector<std::string> called;               // Functions of NCCL that queue work, in order.
   struct Reduction {
     ncclRedOp_t op;
     cudaStream_t stream;
@@ -73,6 +75,7 @@ struct FakeDevice {
   }
 
   std::atomic<bool> capturing{false};  // All streams record into a graph, in CUDA's default mode.
+  std::atomic<unsigned long long> capture_id{1};
   std::atomic<int> looks_while_capturing{0};  // At events; the second one happens below.
   Happening looked_twice;
 

@@ -128,13 +128,18 @@ std::vector<std::string> errors_of_processes(const Cluster& cluster,
   return errors;
 }
 
-// A CUDA graph of one all_reduce.
+// A CUDA graph of one all_reduce, or of other work on the communicator's stream.
 class RecordedSum {
  public:
-  explicit RecordedSum(Communicator& comm) : comm_(dynamic_cast<WaitingNccl&>(comm)) {
+  explicit RecordedSum(Communicator& comm, const std::function<void()>& other = {})
+      : comm_(dynamic_cast<WaitingNccl&>(comm)) {
     REQUIRE(cudaStreamBeginCapture(comm_.stream(), cudaStreamCaptureModeThreadLocal) ==
             cudaSuccess);
-    comm_.nccl().all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, comm_.stream());
+    if (other) {
+      other();
+    } else {
+      comm_.nccl().all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, comm_.stream());
+    }
     REQUIRE(cudaStreamEndCapture(comm_.stream(), &graph_) == cudaSuccess);
     REQUIRE(cudaGraphInstantiate(&exec_, graph_, 0) == cudaSuccess);
   }
@@ -425,6 +430,48 @@ TEST_CASE("a collective that a graph has recorded is made by each replay", "[wor
   });
   for (const std::string& error : errors) CHECK(error == "");
   CHECK(right == 2);
+}
+
+constexpr auto slow_work = 50ms;
+
+// Rank 1's device computes for so long before each sum: for how long each rank's stream waits in
+// one step.
+std::vector<std::chrono::nanoseconds> waits_for_slow_rank_1(bool in_graph) {
+  constexpr int steps = 4;
+  std::vector<std::chrono::nanoseconds> waits(2);
+  const auto errors = spawn({.world = 2}, [&](Communicator& comm) {
+    auto& ranks = dynamic_cast<WaitingNccl&>(comm);
+    NcclCommunicator& nccl = ranks.nccl();
+    float value = 1;
+    const auto step = [&] {
+      if (comm.rank() == 1) {
+        const auto compute = [](void*) { std::this_thread::sleep_for(slow_work); };
+        check_cuda(cudaLaunchHostFunc(ranks.stream(), compute, nullptr), "cudaLaunchHostFunc");
+      }
+      nccl.wait_begins(ranks.stream());
+      nccl.all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, ranks.stream());
+      nccl.wait_ends(ranks.stream());
+    };
+    const std::unique_ptr<RecordedSum> graph =
+        in_graph ? std::make_unique<RecordedSum>(comm, step) : nullptr;
+    for (int i = 0; i < steps; ++i) {
+      in_graph ? graph->queue() : step();
+    }
+    nccl.wait(ranks.stream());
+    waits[static_cast<std::size_t>(comm.rank())] = nccl.waited() / steps;
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  return waits;
+}
+
+TEST_CASE("18.1: a rank's stream is known to wait for a slow one, in a graph, too",
+          "[worker][nccl]") {
+  for (const bool in_graph : {false, true}) {
+    const auto waits = waits_for_slow_rank_1(in_graph);
+    INFO("in a graph: " << in_graph << ", ns: " << waits[0].count() << ", " << waits[1].count());
+    CHECK(waits[0] > slow_work / 2);
+    CHECK(waits[0] > 2 * waits[1]);
+  }
 }
 
 TEST_CASE("a replay that a peer does not make is late, and the peer is named", "[worker][nccl]") {
