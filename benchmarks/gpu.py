@@ -147,6 +147,18 @@ def by_kernels(folder, name, kernels, figures):
     return checked
 
 
+def with_waits(folder, name, figures):
+    """The figures of a run of several workers, and for how long a GPU stands for the other's gradients."""
+    def checked(text):
+        lines = events(folder, name, "train")[2:]
+        waits, steps = (statistics.median(line[what] for line in lines) for what in ("exposed_comm_s", "step_s"))
+        if not 0 < waits < steps:
+            raise ValueError(f"it says that {waits} s of a step, which takes {steps} s, are waits for the other worker")
+        return figures(text) | {"ms of a step, waiting": 1e3 * waits}
+
+    return checked
+
+
 # As scripts/quickstart has it.
 MNIST = ("--dataset", "mnist", "--data", ROOT / "data" / "mnist")
 MNIST_RECIPE = ("--model", "resnet20", "--epochs", "1", "--batch-size", "64", "--lr", "0.1", "--lr-schedule", "cosine",
@@ -205,6 +217,7 @@ def test_plan(machine, folder):
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
     one, one_rate = train(folder, "one", *small, "--steps", "60", *LIBTORCH)
     two, two_rate = train(folder, "two", *small, "--steps", "60", *two_workers(), "--verify-sync", "10")
+    replays, replays_rate = train(folder, "replays", *small, "--steps", "60", *two_workers(), "--cuda-graph")
     together, together_rate = train(folder, "together", *small, "--steps", "60", *two_workers(), "--sync-bn", "--verify-sync",
                                     "10")
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
@@ -247,7 +260,10 @@ def test_plan(machine, folder):
               "--precision", "fp16"], 120, needs=(program, GPU)),
         Step("two workers on the GPU have each collective's result, and each other's messages",
              [*ddprun(2, "--no-python"), "sh", "-c", worker_on_gpu(BIN / "nccl_worker")], 90, needs=(module, GPU)),
-        Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
+        Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU),
+             figures=with_waits(folder, "two", two_rate)),
+        Step("in a graph, too, it is known how long they wait for each other", [*ddprun(2), *replays], 90, needs=(program, GPU),
+             figures=with_waits(folder, "replays", replays_rate)),
         Step("so they have with batch norms over both", [*ddprun(2), *together], 90, needs=(program, GPU),
              figures=together_rate),
         Step("a killed worker is noticed, and the job goes on",

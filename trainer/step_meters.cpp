@@ -12,7 +12,8 @@ StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
       validation_s_(validation_s),
       counts_(torch::zeros({3}, torch::dtype(torch::kFloat64).device(device))),
       last_counts_(counts_.clone()),
-      exposed_(exposed) {
+      exposed_(exposed),
+      exposed_when_done_(exposed) {
   start_window();
 }
 
@@ -47,14 +48,25 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   pace_.own_s += step_s;
   pace_.step_s += last_step_s_;
   pace_steps_ += 1;
+  device_pace_.queued(last_step_s_);
 }
 
-void StepMeters::device_done() {
+void StepMeters::device_done(const std::function<std::chrono::nanoseconds()>& exposed) {
   static_cast<void>(
       last_counts_.to(torch::kCPU));  // On the stream of the steps, behind the update.
   const double waited = watch_.lap();
   seconds_ += waited;
   window_.seconds += waited;
+  communicated(exposed());
+  const std::chrono::duration<double> of_these =
+      exposed_ - std::exchange(exposed_when_done_, exposed_);
+  device_pace_.done(waited, of_these.count());
+}
+
+StepTimes StepMeters::last_times() const {
+  const std::optional<StepPace>& pace = device_pace_.pace();
+  if (on_cpu() || !pace) return {last_step_s_, data_s_, last_exposed_s()};
+  return {pace->step_s, data_s_, pace->step_s - pace->own_s};
 }
 
 StepReport StepMeters::report(const TrainingState& state, double learning_rate) {
@@ -82,12 +94,9 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, window_.steps));
   report.window_step_s = window_.seconds / steps;
   report.window_data_s = window_.data_seconds / steps;
-  if (counts_.device().is_cpu()) {
-    const std::chrono::duration<double> exposed = exposed_ - window_.exposed_before;
-    report.window_exposed_s = exposed.count() / steps;
-  } else {
-    report.window_host_s = window_.host_seconds / steps;
-  }
+  const std::chrono::duration<double> window_exposed = exposed_ - window_.exposed_before;
+  report.window_exposed_s = window_exposed.count() / steps;
+  if (!on_cpu()) report.window_host_s = window_.host_seconds / steps;
   report.images_per_s =
       window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;
   report.learning_rate = learning_rate;

@@ -2,14 +2,25 @@
 // on steps that print nothing.
 #pragma once
 
+#include <chrono>
+#include <functional>
+
 #include "trainer/batch_plan.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device_pace.h"
 #include "trainer/report/meters.h"
 #include "trainer/report/reporter.h"
 #include "trainer/shards/shard_balance.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
+
+// Of a step: seconds.
+struct StepTimes {
+  double step_s = 0;
+  double data_s = 0;  // Of it, waiting for the batch ...
+  double wait_s = 0;  // ... and for other ranks.
+};
 
 class StepMeters {
  public:
@@ -23,10 +34,12 @@ class StepMeters {
   void step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images);
 
   // Before what is due after a step: waits until the device has done all that it was asked, which
-  // is the steps' own time. The host runs ahead of a GPU by many of them.
-  void device_done();
+  // is the steps' own time. The host runs ahead of a GPU by many of them. `exposed`: see
+  // communicated(), as of then.
+  void device_done(const std::function<std::chrono::nanoseconds()>& exposed);
 
-  // For how long this process has waited for communication since its start, as of now.
+  // For how long this process has waited for communication since its start, as of now. On a GPU
+  // without steps that the device is not past.
   void communicated(std::chrono::nanoseconds exposed) {
     last_exposed_ = exposed - exposed_;
     exposed_ = exposed;
@@ -38,10 +51,9 @@ class StepMeters {
   void start_window();   // A line was printed: rates count from here.
   void restart_clock();  // What took time just now was not training.
 
-  // Of the last step.
-  double last_step_s() const { return last_step_s_; }  // The host's, since the step before.
-  double last_data_s() const { return data_s_; }
-  double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
+  // Of the last step, since the one before. On a GPU, whose steps the host does not see, the mean
+  // over those before the last device_done(), and until there is one the host's own.
+  StepTimes last_times() const;
 
   // The mean over the steps since the last call, of which there must be one. On a GPU: the host's.
   StepPace take_pace();
@@ -51,6 +63,9 @@ class StepMeters {
   std::int64_t steps() const { return steps_; }
 
  private:
+  bool on_cpu() const { return counts_.device().is_cpu(); }
+  double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
+
   struct Window {
     std::chrono::nanoseconds exposed_before{0};
     std::int64_t steps = 0;
@@ -76,6 +91,8 @@ class StepMeters {
   double last_step_s_ = 0;
   std::chrono::nanoseconds exposed_;
   std::chrono::nanoseconds last_exposed_{0};
+  std::chrono::nanoseconds exposed_when_done_;  // At the last device_done().
+  DevicePace device_pace_;
   Window window_;
   StepPace pace_;  // Sums, of so many steps.
   int pace_steps_ = 0;

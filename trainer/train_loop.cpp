@@ -54,13 +54,14 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
 void tell_step(const TrainingJob& job, const StepOutput& output, const StepMeters& meters) {
   worker::ProgressPage& page = worker::ProgressPage::own();
   if (!page.is_there()) return;
+  const StepTimes times = meters.last_times();
   worker::StepFacts facts{.step = job.state.step,
                           .total_steps = job.plan.total_steps,
                           .epoch = job.state.epoch + 1,
                           .images = output.images / job.env.world_size,
-                          .step_s = meters.last_step_s(),
-                          .data_s = meters.last_data_s(),
-                          .wait_s = meters.last_exposed_s()};
+                          .step_s = times.step_s,
+                          .data_s = times.data_s,
+                          .wait_s = times.wait_s};
   if (output.own_loss.is_cpu()) facts.loss = output.own_loss.item<double>();
   page.step_done(facts);
 }
@@ -91,6 +92,12 @@ std::string describe_comparison(const TrainingJob& job) {
                        "--shards");
 }
 
+// All that the device was asked for is done, and none of it was ended by a lost peer.
+void finish_steps(TrainingJob& job, StepMeters& meters) {
+  meters.device_done([&job] { return job.exposed_communication(); });
+  job.wait_for_step();
+}
+
 // What is due after a step; the same on every rank.
 void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
@@ -100,8 +107,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const bool verify = due(job.options.verify_sync.value_or(0));
   if (print || save || snapshot || verify) {  // Waits for a GPU: not on every step.
     parts.guard.finish();  // No checkpoint has the weights of a loss that is no number.
-    parts.meters.device_done();
-    job.wait_for_step();
+    finish_steps(job, parts.meters);
   }
   if (parts.meters.steps() == 1 && !print && job.reporter->tells_step_lines()) {
     job.reporter->first_step(parts.meters.report(job.state, parts.rate));
@@ -235,8 +241,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   }
   guard.finish();  // Nothing is saved of a step whose loss is none.
   step.finish();
-  meters.device_done();
-  job.wait_for_step();  // Before validation, in which a peer may be lost, and this is kept then.
+  finish_steps(job, meters);  // Before validation, in which a peer may be lost: this is kept then.
   note_training(epoch, meters, job, rate);
   report_bad_images(job, job.bad_images, "training");
   job.bad_images.clear();

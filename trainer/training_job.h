@@ -131,7 +131,8 @@ struct TrainingJob {
   ShardRange own_replicas() const;
   int replicas_least() const;  // That any rank is.
 
-  // For how long this process has waited for communication in steps, on a CPU.
+  // For how long this process has waited for communication in steps; on a GPU its stream, as far as
+  // the device is past it.
   std::chrono::nanoseconds exposed_communication() const;
 
   // What is left of this rank's share of the epoch at hand: a batch is that of a step, of its

@@ -73,7 +73,7 @@ class GpuSteps(unittest.TestCase):
         one, two = words(1), words(2)
         self.assertEqual(set(two) - set(one), {"no worker has a context on another one's GPU", "one process trains on two GPUs"})
         shared = {name for name, line in one.items() if "--share-gpu" in line or "NCCL_HOSTID" in line}
-        self.assertEqual(len(shared), 3)
+        self.assertEqual(len(shared), 4)
         for name in shared:
             self.assertNotIn("--share-gpu", two[name])
             self.assertNotIn("NCCL_HOSTID", two[name])
@@ -102,6 +102,18 @@ class GpuSteps(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "used our kernels 'fused-norm', not ''"):
             gpu.by_kernels(self.folder, "some", "", len)("")
 
+    def test_workers_that_do_not_know_how_long_they_wait_fail(self):
+        self.folder.mkdir()
+        for waits, right in ((0.01, True), (0.0, False), (0.3, False)):
+            line = json.dumps({"event": "train", "step_s": 0.2, "exposed_comm_s": waits})
+            (self.folder / "some.jsonl").write_text("\n".join([json.dumps({"event": "start"}), *[line] * 6]))
+            figures = gpu.with_waits(self.folder, "some", lambda text: {"images/s": float(text)})
+            if right:
+                self.assertEqual(figures("7"), {"images/s": 7, "ms of a step, waiting": 10})
+                continue
+            with self.assertRaisesRegex(ValueError, f"says that {waits} s of a step, which takes 0.2 s, are waits"):
+                figures("7")
+
     def test_a_second_run_tells_its_own_results(self):
         """--metrics adds to a file that an older run has written."""
         self.folder.mkdir()
@@ -109,7 +121,8 @@ class GpuSteps(unittest.TestCase):
         def run_of(step, scale):
             kernels = "" if "--no-fused-norm" in step.argv else "fused-optimizer fused-norm fused-pool working-copies"
             lines = [{"event": "start", "parameters": int(scale), "own_kernels": kernels}]
-            lines += [{"event": "train", "images_per_s": 100 * scale, "host_s": 0.1 * scale}] * 6
+            lines += [{"event": "train", "images_per_s": 100 * scale, "host_s": 0.1 * scale, "step_s": 0.2 * scale,
+                       "exposed_comm_s": 0.01 * scale}] * 6
             lines += [{"event": "validation", "time": epoch * scale} for epoch in range(4)]
             return lines + [{"event": "end", "best_prec1": 99 + scale / 10}]
 

@@ -461,7 +461,7 @@ TEST_CASE("18.2: the wait for the device before a line counts as its steps' time
   meters.step_done(torch::zeros({3}, torch::kFloat64), 2, 4);
   spin_for(std::chrono::milliseconds(20));  // As if a GPU were at work.
 
-  meters.device_done();
+  meters.device_done([] { return std::chrono::nanoseconds{0}; });
 
   const StepReport report = meters.report({.samples_done = 4, .step = 1}, 0.1);
   CHECK(meters.seconds() >= 0.02);
@@ -469,6 +469,47 @@ TEST_CASE("18.2: the wait for the device before a line counts as its steps' time
   CHECK(report.time_s.average() >= 0.02);
   CHECK(report.images_per_s <= 4 / 0.02);
   CHECK(report.remaining_s >= 9 * 0.02);
+}
+
+TEST_CASE("18.1: the pace of a device is that of the steps between two waits for it",
+          "[trainer][meters]") {
+  DevicePace device;
+  CHECK_FALSE(device.pace());
+  device.done(1, 0);  // Before any step.
+  CHECK_FALSE(device.pace());
+  for (int step = 0; step < 4; ++step) device.queued(0.001);
+  CHECK_FALSE(device.pace());
+  device.done(0.396, 0.2);
+  REQUIRE(device.pace());
+  CHECK(device.pace()->step_s == Approx(0.1));
+  CHECK(device.pace()->own_s == Approx(0.05));
+  device.queued(0.001);
+  CHECK(device.pace()->step_s == Approx(0.1));  // Of that step nothing is known yet.
+  device.done(0.039, 0);
+  CHECK(device.pace()->step_s == Approx(0.04));
+  CHECK(device.pace()->own_s == Approx(0.04));
+}
+
+TEST_CASE("18.1: a line has the waits that were known once the device was done",
+          "[trainer][meters]") {
+  const BatchPlan plan{
+      .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 10};
+  StepMeters meters(plan, torch::kCPU, std::chrono::milliseconds{100});
+  const auto step = [&](std::chrono::milliseconds exposed) {
+    meters.data_due();
+    meters.data_ready();
+    meters.step_done(torch::zeros({3}, torch::kFloat64), 2, 4);
+    meters.communicated(exposed);
+  };
+  step(std::chrono::milliseconds{100});
+  step(std::chrono::milliseconds{110});  // The device is behind.
+  meters.device_done([] { return std::chrono::milliseconds{140}; });
+  CHECK(meters.report({.samples_done = 8, .step = 2}, 0.1).window_exposed_s == Approx(0.02));
+  meters.start_window();
+  step(std::chrono::milliseconds{150});
+  CHECK(meters.last_times().wait_s == Approx(0.01));  // On a CPU, of the last step.
+  meters.device_done([] { return std::chrono::milliseconds{150}; });
+  CHECK(meters.report({.samples_done = 12, .step = 3}, 0.1).window_exposed_s == Approx(0.01));
 }
 
 TEST_CASE("18.2: what waits between two steps is not the loader's, but time of the steps",
@@ -488,8 +529,8 @@ TEST_CASE("18.2: what waits between two steps is not the loader's, but time of t
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - due;
   meters.step_done(counts, 2, 4);
 
-  CHECK(meters.last_data_s() <= waited.count());
-  CHECK(meters.last_step_s() >= 0.02);
+  CHECK(meters.last_times().data_s <= waited.count());
+  CHECK(meters.last_times().step_s >= 0.02);
   CHECK(meters.seconds() >= 0.02);
   CHECK(meters.report({.samples_done = 8, .step = 2}, 0.1).window_step_s >= 0.01);
 }

@@ -322,7 +322,7 @@ MetricsFields train_fields(const StepReport& r) {
                        {"lr", r.learning_rate},     {"images_per_s", r.images_per_s},
                        {"step_s", r.window_step_s}, {"data_s", r.window_data_s}};
   if (r.window_host_s) fields.push_back({"host_s", *r.window_host_s});
-  if (r.window_exposed_s) fields.push_back({"exposed_comm_s", *r.window_exposed_s});
+  fields.push_back({"exposed_comm_s", r.window_exposed_s});
   if (r.gradient_norm) fields.push_back({"grad_norm", *r.gradient_norm});
   fields.push_back({"rss_bytes", r.memory.resident_bytes});
   fields.push_back({"rss_peak_bytes", r.memory.resident_peak_bytes});
@@ -343,7 +343,7 @@ std::vector<Scalar> train_scalars(const StepReport& r) {
       scalar("train/images_per_s", r.images_per_s), scalar("train/step_s", r.window_step_s),
       scalar("train/data_s", r.window_data_s)};
   if (r.window_host_s) values.push_back(scalar("train/host_s", *r.window_host_s));
-  if (r.window_exposed_s) values.push_back(scalar("train/exposed_comm_s", *r.window_exposed_s));
+  values.push_back(scalar("train/exposed_comm_s", r.window_exposed_s));
   if (r.gradient_norm) values.push_back(scalar("train/grad_norm", *r.gradient_norm));
   const auto bytes = [](std::int64_t count) { return static_cast<double>(count); };
   values.push_back(scalar("memory/rss_bytes", bytes(r.memory.resident_bytes)));

@@ -67,9 +67,9 @@ struct StepReport {
   Meter time_s, data_s, loss, prec1, prec5;  // Averages over what this attempt did of the epoch.
   double window_step_s = 0;                  // Mean since the previous line.
   double window_data_s = 0;
-  std::optional<double> window_host_s;     // Of window_step_s until all was queued; on a GPU.
-  std::optional<double> window_exposed_s;  // Waits for communication; nothing on a GPU.
-  double images_per_s = 0;                 // All workers, since the previous line.
+  std::optional<double> window_host_s;  // Of window_step_s until all was queued; on a GPU.
+  double window_exposed_s = 0;          // Of it, waiting for communication.
+  double images_per_s = 0;              // All workers, since the previous line.
   double learning_rate = 0;
   double remaining_s = 0;  // Until the end, at this pace and that of the last validation.
   std::optional<double> gradient_norm;
