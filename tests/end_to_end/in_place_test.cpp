@@ -185,6 +185,7 @@ TEST_CASE("16.3: no parked worker brings its state to another job of the same na
   for (const int pid : job.pids) CHECK(::kill(pid, 0) != 0);
   REQUIRE(job.second->wait_until(
       [&] { return count_of(job.second->process.output(), " can park") >= 4; }));
+  REQUIRE(other.wait_until([&] { return count_of(other.process.output(), " can park") >= 2; }));
   finish({&other.process, &job.second->process});
 }
 
