@@ -204,9 +204,22 @@ void StallWatch::look_at_all_nodes() {
 void StallWatch::compare(const std::vector<RankPace>& ranks) {
   const auto news = stragglers_.look(ranks, steady_clock::now());
   if (!news) return;
-  const std::string why = describe(*news);
-  events_.straggler({news->ranks, news->host, news->over, news->own_s, news->others_s, why});
-  spdlog::log(news->over ? spdlog::level::info : spdlog::level::warn, "{}", why);
+  if (news->over) return tell_straggler(*news);
+  // Its GPU may be to blame, of which its own node knows.
+  const bool has_others = attempt_.round().group_world_size > 1;
+  watched_.look_around(has_others, [this, news = *news] { tell_straggler(news); });
+}
+
+void StallWatch::tell_straggler(const StragglerNews& news) {
+  std::string why = describe(news);
+  for (const RankSnapshot& rank : all_ranks(watched_.snapshot())) {
+    if (news.over || rank.rank != news.rank || !rank.gpu) continue;
+    const std::string slowed = slowdown_text(rank.gpu->clock);
+    if (!slowed.empty())
+      why += fmt::format("; its GPU {} is slowed down {}", rank.gpu->index, slowed);
+  }
+  events_.straggler({news.ranks, news.host, news.over, news.own_s, news.others_s, why});
+  spdlog::log(news.over ? spdlog::level::info : spdlog::level::warn, "{}", why);
 }
 
 void StallWatch::gather(const StallStep& stall) {

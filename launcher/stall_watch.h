@@ -56,6 +56,7 @@ class StallWatch {
   void look_for_stragglers();
   void look_at_all_nodes();
   void compare(const std::vector<RankPace>& ranks);
+  void tell_straggler(const StragglerNews& news);
   std::vector<RankLook> looks() const;
   RankLook look_at(int local_rank) const;
   void gather(const StallStep& stall);

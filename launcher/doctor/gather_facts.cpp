@@ -18,14 +18,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "launcher/doctor/gpu_states.h"
 #include "launcher/doctor/machine_files.h"
 #include "launcher/machine/control_group.h"
 #include "launcher/machine/kernel_files.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/machine/nvml.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
 #include "launcher/options/values.h"
@@ -38,6 +41,8 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::seconds resolver_most{4};
+// It takes a second for each GPU where nothing keeps it ready (nvidia-persistenced).
+constexpr std::chrono::seconds driver_most{10};
 constexpr std::size_t names_max = 40;
 
 std::string numeric(const sockaddr* address, socklen_t size) {
@@ -92,6 +97,15 @@ std::vector<ResolvedName> resolve_all(const std::vector<std::string>& names) {
   std::unique_lock lock(answers->mutex);
   answers->changed.wait_for(lock, resolver_most, [&] { return answers->missing == 0; });
   return answers->names;
+}
+
+// In a thread that is left alone as those above: with a GPU that has fallen off the bus the
+// driver's library may hang.
+std::future<std::vector<GpuReading>> begin_to_read_gpus() {
+  std::packaged_task<std::vector<GpuReading>()> read(read_gpus);
+  std::future<std::vector<GpuReading>> readings = read.get_future();
+  std::thread(std::move(read)).detach();
+  return readings;
 }
 
 std::vector<NetworkInterface> list_interfaces() {
@@ -188,6 +202,8 @@ int slots_here() {
 
 MachineFacts gather_facts(const std::vector<std::string>& names, const std::string& nonce) {
   MachineFacts facts;
+  const auto driver_until = std::chrono::steady_clock::now() + driver_most;
+  std::future<std::vector<GpuReading>> readings = begin_to_read_gpus();
   facts.version = version_text();
   facts.host_name = rendezvous::own_host_name();
   utsname system{};
@@ -226,6 +242,10 @@ MachineFacts gather_facts(const std::vector<std::string>& names, const std::stri
   facts.gpu.count = count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), "/dev");
   read_gpu_files("", facts.gpu);
   ask_gpu_libraries(facts.gpu);
+  facts.gpu.is_silent = readings.wait_until(driver_until) != std::future_status::ready;
+  if (!facts.gpu.is_silent) {
+    facts.gpu.states = gpu_states(readings.get(), environment_variable("CUDA_VISIBLE_DEVICES"));
+  }
   facts.slots = slots_here();
   prove_secret(nonce, facts);
   return facts;

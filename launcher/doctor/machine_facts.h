@@ -38,6 +38,19 @@ struct FolderSpace {
   std::uint64_t free_files = no_limit;  // Inodes; no_limit where the file system counts none.
 };
 
+// One of those that a job would have.
+struct GpuState {
+  int index = 0;                    // As nvidia-smi counts.
+  bool answers = true;              // False: it is lost.
+  std::uint64_t memory_used = 0;    // By everybody.
+  std::uint64_t memory_total = 0;   // 0: the driver does not say.
+  std::vector<int> pids;            // That compute on it.
+  std::string slowed;               // "by heat: ..."; "" = not, or the driver does not say.
+  std::uint64_t memory_errors = 0;  // Uncorrectable, since the driver was loaded.
+  bool needs_reset = false;         // To take defective memory out of use.
+  bool is_worn_out = false;         // No spare memory is left for that.
+};
+
 struct GpuFacts {
   int count = 0;                    // As --nproc-per-node gpu counts them.
   int cards = 0;                    // NVIDIA's on the PCI bus, with or without a driver.
@@ -46,6 +59,8 @@ struct GpuFacts {
   bool has_driver_library = false;  // libcuda.so.1 can be opened.
   std::string cuda;                 // "12.4", the newest that the driver runs.
   std::string nccl;                 // "2.21.5", of the libnccl.so.2 that the loader finds.
+  bool is_silent = false;           // The driver did not answer within some seconds.
+  std::vector<GpuState> states;
 };
 
 struct MachineFacts {

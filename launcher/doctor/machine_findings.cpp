@@ -50,6 +50,8 @@ class Examination {
   void examine_memory();
   void examine_cpus();
   void examine_driver();
+  void examine_gpu(const GpuState& gpu);
+  void examine_gpu_memory(const std::string& name, const GpuState& gpu);
   void examine_nccl();
   void examine_secret();
 
@@ -325,7 +327,57 @@ void Examination::examine_driver() {
                "does not start.",
                "reboot, or unload and load the module nvidia");
   }
+  if (gpu.is_silent) {
+    return red(
+        "GPUs", value + ", and NVIDIA's driver does not answer",
+        "One of them may have been lost; workers would hang in their first call of CUDA.",
+        "look for Xid in the kernel's log (dmesg) and at nvidia-smi; reset the GPU, or reboot");
+  }
   green("GPUs", value);
+  for (const GpuState& state : gpu.states) examine_gpu(state);
+}
+
+// Nothing green: of a machine with eight of them what is well would bury the rest.
+void Examination::examine_gpu(const GpuState& gpu) {
+  const std::string name = fmt::format("GPU {}", gpu.index);
+  if (!gpu.answers) {
+    return red(name, "does not answer NVIDIA's driver", "It was lost, and whoever takes it fails.",
+               "look for Xid in the kernel's log (dmesg); nvidia-smi --gpu-reset, or reboot; until "
+               "then leave it out of CUDA_VISIBLE_DEVICES");
+  }
+  if (gpu.is_worn_out) {
+    red(name, "has no spare memory left in the place of defective one",
+        "The next defect ends the worker that meets it, and stays.",
+        "replace it (nvidia-smi -q -d ROW_REMAPPER); until then leave it out of "
+        "CUDA_VISIBLE_DEVICES");
+  } else if (gpu.needs_reset) {
+    amber(name, "has defective memory that a reset would take out of use",
+          "A worker that meets it before is ended by CUDA.",
+          "nvidia-smi --gpu-reset while nothing runs on it, or reboot");
+  } else if (gpu.memory_errors > 0) {
+    amber(name,
+          counted(gpu.memory_errors, "uncorrectable memory error") + " since the driver was loaded",
+          "Each ends the worker that meets it.",
+          "nvidia-smi -q -d ECC; replace it where they come again");
+  }
+  if (!gpu.slowed.empty()) {
+    amber(name, "is slowed down " + gpu.slowed, "A job is as fast as its slowest GPU.",
+          "look at its cooling and power supply: nvidia-smi -q -d PERFORMANCE");
+  }
+  examine_gpu_memory(name, gpu);
+}
+
+// Without anybody a driver has some hundred MiB of it in use.
+void Examination::examine_gpu_memory(const std::string& name, const GpuState& gpu) {
+  constexpr std::uint64_t least = 2 * gib, least_part = 20;
+  if (gpu.memory_used < std::max(least, gpu.memory_total / least_part)) return;
+  std::string value =
+      fmt::format("{} of {} are in use", size_text(gpu.memory_used), size_text(gpu.memory_total));
+  if (!gpu.pids.empty()) value += fmt::format(", by pid {}", gpu.pids.front());
+  if (gpu.pids.size() > 1) value += fmt::format(" and {} more", gpu.pids.size() - 1);
+  amber(name, value, "Workers would miss that memory, and share the GPU's time.",
+        "end what an earlier job has left (nvidia-smi names it), or choose others with "
+        "CUDA_VISIBLE_DEVICES");
 }
 
 void Examination::examine_nccl() {

@@ -85,6 +85,19 @@ void members(Archive& archive, FolderSpace& space) {
 }
 
 template <typename Archive>
+void members(Archive& archive, GpuState& gpu) {
+  archive("index", gpu.index);
+  archive("answers", gpu.answers);
+  archive("memory_used", gpu.memory_used);
+  archive("memory_total", gpu.memory_total);
+  archive("pids", gpu.pids);
+  archive("slowed", gpu.slowed);
+  archive("memory_errors", gpu.memory_errors);
+  archive("needs_reset", gpu.needs_reset);
+  archive("is_worn_out", gpu.is_worn_out);
+}
+
+template <typename Archive>
 void members(Archive& archive, GpuFacts& gpu) {
   archive("count", gpu.count);
   archive("cards", gpu.cards);
@@ -93,6 +106,8 @@ void members(Archive& archive, GpuFacts& gpu) {
   archive("has_driver_library", gpu.has_driver_library);
   archive("cuda", gpu.cuda);
   archive("nccl", gpu.nccl);
+  archive("is_silent", gpu.is_silent);
+  archive("states", gpu.states);
 }
 
 template <typename Archive>

@@ -148,6 +148,11 @@ void tell_processes(Exposition& out, const JobSnapshot& job) {
   of_use("ddprun_rank_threads", "gauge", "Their threads.", &ProcessUse::threads);
 }
 
+template <class Number>
+std::optional<Number> known(bool is_known, Number value) {
+  return is_known ? std::optional(value) : std::nullopt;
+}
+
 // What NVIDIA's driver knows of the GPU that a worker uses.
 void tell_gpus(Exposition& out, const JobSnapshot& job) {
   const auto of_gpu = [&](const char* name, const char* help, auto member) {
@@ -164,6 +169,23 @@ void tell_gpus(Exposition& out, const JobSnapshot& job) {
   of_gpu("ddprun_rank_gpu_used_bytes", "Memory of the GPU that anybody uses.",
          &GpuUse::memory_used);
   of_gpu("ddprun_rank_gpu_total_bytes", "Memory of the GPU.", &GpuUse::memory_total);
+  const auto of_clock = [&](const char* name, const char* help, auto value) {
+    tell_ranks(out, job, name, "gauge", help, [&](const RankSnapshot& rank) {
+      return rank.gpu ? value(rank.gpu->clock) : std::nullopt;
+    });
+  };
+  of_clock("ddprun_rank_gpu_temperature_celsius", "How warm the GPU is.",
+           [](const GpuClock& clock) { return known(clock.celsius >= 0, clock.celsius); });
+  of_clock("ddprun_rank_gpu_clock_ratio",
+           "The clock of its multiprocessors, of the highest that they have.",
+           [](const GpuClock& clock) {
+             return known(clock.mhz >= 0 && clock.max_mhz > 0, double(clock.mhz) / clock.max_mhz);
+           });
+  of_clock("ddprun_rank_gpu_slowed",
+           "1 while heat, the power brake or its hardware holds the GPU's clock back.",
+           [](const GpuClock& clock) {
+             return known(clock.slowdown != Slowdown::Unknown, int{is_slowed(clock)});
+           });
 }
 
 // What workers say of themselves, as `train` and users of the worker library do.

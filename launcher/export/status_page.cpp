@@ -58,6 +58,7 @@ std::string gpu_text(const GpuUse& gpu) {
   std::string text = std::to_string(gpu.index);
   if (gpu.busy >= 0) text += fmt::format(": {:.0f} %", 100 * gpu.busy);
   if (shown_bytes(gpu) >= 0) text += fmt::format(", {} MB", shown_bytes(gpu) >> 20);
+  if (is_slowed(gpu.clock)) text += ", slowed down " + slowdown_text(gpu.clock);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <climits>
 
 namespace ddprun::launcher {
 namespace {
@@ -13,6 +14,8 @@ using Device = void*;
 constexpr int success = 0, insufficient_size = 7;
 constexpr unsigned gpus_max = 64, processes_max = 1'024;
 constexpr unsigned uuid_bytes = 96;
+constexpr int temperature_of_gpu = 0, clock_of_multiprocessors = 1;
+constexpr int uncorrectable = 1, since_driver_was_loaded = 0;
 
 struct Utilization {
   unsigned gpu_percent, memory_percent;
@@ -43,7 +46,16 @@ struct Nvml {
     find(library, "nvmlDeviceGetUUID", uuid);
     find(library, "nvmlDeviceGetUtilizationRates", utilization);
     find(library, "nvmlDeviceGetMemoryInfo", memory);
-    find(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes);  // Since driver 510.
+    find(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes);     // Since driver 510.
+    find(library, "nvmlDeviceGetCurrentClocksEventReasons", clock_reasons);  // Since driver 535.
+    if (!clock_reasons) {
+      find(library, "nvmlDeviceGetCurrentClocksThrottleReasons", clock_reasons);
+    }
+    find(library, "nvmlDeviceGetClockInfo", clock);
+    find(library, "nvmlDeviceGetMaxClockInfo", clock_max);
+    find(library, "nvmlDeviceGetTemperature", temperature);
+    find(library, "nvmlDeviceGetTotalEccErrors", memory_errors);
+    find(library, "nvmlDeviceGetRemappedRows", remapped_rows);
     is_whole = init && shutdown && count && device && uuid && utilization && memory;
   }
 
@@ -56,7 +68,22 @@ struct Nvml {
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
   int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  // Not needed; null in a library that has no such call.
+  int (*clock_reasons)(Device, unsigned long long*) = nullptr;
+  int (*clock)(Device, int kind, unsigned* mhz) = nullptr;
+  int (*clock_max)(Device, int kind, unsigned* mhz) = nullptr;
+  int (*temperature)(Device, int sensor, unsigned* celsius) = nullptr;
+  int (*memory_errors)(Device, int kind, int since, unsigned long long*) = nullptr;
+  int (*remapped_rows)(Device, unsigned* correctable, unsigned* uncorrectable, unsigned* pending,
+                       unsigned* failed) = nullptr;
 };
+
+// -1: there is no such call, or the GPU does not tell.
+int number_of(int (*ask)(Device, int, unsigned*), Device device, int of) {
+  unsigned value = 0;
+  if (ask == nullptr || ask(device, of, &value) != success || value > INT_MAX) return -1;
+  return static_cast<int>(value);
+}
 
 std::vector<GpuProcess> running_on(const Nvml& nvml, Device device) {
   if (nvml.processes == nullptr) return {};
@@ -80,6 +107,21 @@ std::vector<GpuProcess> running_on(const Nvml& nvml, Device device) {
   return running;
 }
 
+void read_memory_health(const Nvml& nvml, Device device, GpuReading& reading) {
+  unsigned long long errors = 0;
+  if (nvml.memory_errors != nullptr &&
+      nvml.memory_errors(device, uncorrectable, since_driver_was_loaded, &errors) == success) {
+    reading.memory_errors = static_cast<std::int64_t>(errors);
+  }
+  unsigned rows = 0, bad_rows = 0, pending = 0, failed = 0;
+  if (nvml.remapped_rows == nullptr ||
+      nvml.remapped_rows(device, &rows, &bad_rows, &pending, &failed) != success) {
+    return;
+  }
+  reading.needs_reset = pending != 0;
+  reading.is_worn_out = failed != 0;
+}
+
 // What a GPU does not tell, as one that is divided (MIG) does not tell how busy it is, stays
 // unknown.
 GpuReading read_gpu(const Nvml& nvml, Device device) {
@@ -94,6 +136,14 @@ GpuReading read_gpu(const Nvml& nvml, Device device) {
     reading.memory_total = static_cast<std::int64_t>(memory.total);
   }
   reading.running = running_on(nvml, device);
+  unsigned long long reasons = 0;
+  if (nvml.clock_reasons != nullptr && nvml.clock_reasons(device, &reasons) == success) {
+    reading.clock.slowdown = slowdown_of(reasons);
+  }
+  reading.clock.mhz = number_of(nvml.clock, device, clock_of_multiprocessors);
+  reading.clock.max_mhz = number_of(nvml.clock_max, device, clock_of_multiprocessors);
+  reading.clock.celsius = number_of(nvml.temperature, device, temperature_of_gpu);
+  read_memory_health(nvml, device, reading);
   return reading;
 }
 
@@ -109,7 +159,7 @@ std::vector<GpuReading> read_gpus() {
     Device device = nullptr;
     // One that is not told keeps its number, by which others are found.
     const bool answers = nvml.device(i, &device) == success;
-    gpus.push_back(answers ? read_gpu(nvml, device) : GpuReading{});
+    gpus.push_back(answers ? read_gpu(nvml, device) : GpuReading{.answers = false});
   }
   nvml.shutdown();
   return gpus;

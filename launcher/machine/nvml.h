@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/machine/gpu_clock.h"
+
 namespace ddprun::launcher {
 
 struct GpuProcess {
@@ -18,11 +20,16 @@ struct GpuProcess {
 
 // A GPU at a moment, in the driver's order, which is that of the PCI bus.
 struct GpuReading {
+  bool answers = true;              // False: it is lost, and the rest not known.
   std::string uuid;                 // "GPU-..."
   double busy = -1;                 // Share of the last moment with a kernel at work; -1: unknown.
   std::int64_t memory_used = -1;    // By everybody; -1: unknown.
   std::int64_t memory_total = -1;   // -1: unknown.
   std::vector<GpuProcess> running;  // With a CUDA context on it.
+  GpuClock clock;
+  std::int64_t memory_errors = -1;  // Uncorrectable, since the driver was loaded; -1: unknown.
+  bool needs_reset = false;         // To take defective memory out of use.
+  bool is_worn_out = false;         // No spare memory is left for that.
 };
 
 // Empty where there is no driver, or it refuses. Nothing of the driver is held open afterwards, so

@@ -13,7 +13,8 @@ GpuUse use_of(const std::vector<GpuReading>& gpus, std::size_t index) {
   return {.index = static_cast<int>(index),
           .busy = gpu.busy,
           .memory_used = gpu.memory_used,
-          .memory_total = gpu.memory_total};
+          .memory_total = gpu.memory_total,
+          .clock = gpu.clock};
 }
 
 // Where the driver names the worker.
@@ -34,20 +35,20 @@ std::optional<GpuUse> named_use(const std::vector<GpuReading>& gpus, const GpuUs
   return most;
 }
 
-std::optional<GpuUse> use_at(const std::vector<GpuReading>& gpus, const std::string& place) {
+}  // namespace
+
+std::optional<std::size_t> gpu_at(const std::vector<GpuReading>& gpus, const std::string& place) {
   std::size_t index = 0;
   const char* const end = place.data() + place.size();
   const auto [behind, error] = std::from_chars(place.data(), end, index);
   if (error == std::errc() && behind == end) {
-    return index < gpus.size() ? std::optional(use_of(gpus, index)) : std::nullopt;
+    return index < gpus.size() ? std::optional(index) : std::nullopt;
   }
   for (std::size_t i = 0; i < gpus.size() && !place.empty(); ++i) {
-    if (gpus[i].uuid.rfind(place, 0) == 0) return use_of(gpus, i);
+    if (gpus[i].uuid.rfind(place, 0) == 0) return i;
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::vector<std::optional<GpuUse>> gpus_of(const std::vector<GpuReading>& gpus,
                                            const std::vector<GpuUser>& workers) {
@@ -59,7 +60,8 @@ std::vector<std::optional<GpuUse>> gpus_of(const std::vector<GpuReading>& gpus,
   }
   if (names_any) return uses;
   for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (workers[i].opened_device) uses[i] = use_at(gpus, workers[i].place);
+    if (!workers[i].opened_device) continue;
+    if (const auto index = gpu_at(gpus, workers[i].place)) uses[i] = use_of(gpus, *index);
   }
   return uses;
 }

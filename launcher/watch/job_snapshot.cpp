@@ -66,7 +66,13 @@ SnapshotJson json_of(const GpuUse& gpu) {
           {"busy", gpu.busy < 0 ? SnapshotJson(nullptr) : SnapshotJson(gpu.busy)},
           {"memory_used_bytes", said_or_null(gpu.memory_used)},
           {"memory_total_bytes", said_or_null(gpu.memory_total)},
-          {"own_bytes", said_or_null(gpu.own_bytes)}};
+          {"own_bytes", said_or_null(gpu.own_bytes)},
+          {"slowed_by", gpu.clock.slowdown == Slowdown::Unknown
+                            ? SnapshotJson(nullptr)
+                            : SnapshotJson(name_of(gpu.clock.slowdown))},
+          {"clock_mhz", said_or_null(gpu.clock.mhz)},
+          {"clock_max_mhz", said_or_null(gpu.clock.max_mhz)},
+          {"temperature_c", said_or_null(gpu.clock.celsius)}};
 }
 
 SnapshotJson json_of(const RankSnapshot& rank) {
@@ -202,6 +208,10 @@ GpuUse gpu_of(const Fields& fields) {
   fields.get("memory_used_bytes", gpu.memory_used);
   fields.get("memory_total_bytes", gpu.memory_total);
   fields.get("own_bytes", gpu.own_bytes);
+  gpu.clock.slowdown = slowdown_named(fields.text("slowed_by"));
+  fields.get("clock_mhz", gpu.clock.mhz);
+  fields.get("clock_max_mhz", gpu.clock.max_mhz);
+  fields.get("temperature_c", gpu.clock.celsius);
   return gpu;
 }
 

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/machine/gpu_clock.h"
+
 namespace ddprun::launcher {
 
 // What a worker says of itself; nothing of it is there for a program that says nothing.
@@ -51,6 +53,7 @@ struct GpuUse {
   std::int64_t memory_used = -1;   // By everybody, in bytes; -1, here and above: not told.
   std::int64_t memory_total = -1;  //
   std::int64_t own_bytes = -1;     // Of it, by this worker and all below it.
+  GpuClock clock;
 };
 
 enum class RankState {

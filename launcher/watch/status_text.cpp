@@ -248,6 +248,19 @@ std::string progress_line(const JobSnapshot& job) {
   return text;
 }
 
+// The first of them, and how many there are besides.
+std::string slowed_gpus_line(const JobSnapshot& job) {
+  std::string first;
+  int others = -1;
+  for (const RankSnapshot& rank : all_ranks(job)) {
+    if (!rank.gpu || !is_slowed(rank.gpu->clock)) continue;
+    if (++others > 0) continue;
+    first = fmt::format("slowed down: GPU {} of rank {}, {}", rank.gpu->index, rank.rank,
+                        slowdown_text(rank.gpu->clock));
+  }
+  return others > 0 ? fmt::format("{}; and {} more", first, others) : first;
+}
+
 // The failures stand below the ranks, and so, of many ranks, below a screen of 24 rows.
 std::string last_failure_line(const JobSnapshot& job) {
   constexpr std::size_t ranks_above_failures_max = 8;
@@ -263,7 +276,9 @@ std::vector<std::string> head_lines(const JobSnapshot& job) {
   if (const auto slowest = slowest_of(all_ranks(job))) {
     lines.push_back(fmt::format("  slowest: rank {} {}", slowest->rank, slowest->why));
   }
-  if (const std::string text = last_failure_line(job); !text.empty()) lines.push_back("  " + text);
+  for (const std::string& text : {slowed_gpus_line(job), last_failure_line(job)}) {
+    if (!text.empty()) lines.push_back("  " + text);
+  }
   if (!job.log_dir.empty() && job.others.empty()) {
     lines.push_back("  logs: " + shown(job.log_dir));
   }

@@ -2,6 +2,8 @@
 // something is broken.
 #include <signal.h>
 
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/end_to_end/ssh_hosts.h"
@@ -33,8 +35,9 @@ Words found(const nlohmann::json& report, const std::string& what) {
   return all;
 }
 
-nlohmann::json examine(const Words& command) {
-  const ProcessResult result = run(command, 120s, {{"PET_HOSTS", ""}});
+nlohmann::json examine(const Words& command, std::map<std::string, std::string> variables = {}) {
+  variables["PET_HOSTS"] = "";
+  const ProcessResult result = run(command, 120s, variables);
   INFO(result.output);
   CHECK((result.status == 0 || result.status == 1));
   const auto json = nlohmann::json::parse(result.output, nullptr, false);
@@ -69,6 +72,38 @@ TEST_CASE("17.3: the doctor of one machine says what it found, and a small /dev/
   REQUIRE(found(report, "/dev/shm").size() == 1);
   CHECK(contains(found(report, "/dev/shm")[0], "amber "));
   CHECK(contains(found(report, "/dev/shm")[0], "32 MiB, 32 MiB free"));
+}
+
+TEST_CASE(
+    "17.3: the doctor knows how NVIDIA's driver finds the GPUs, and does not wait for it long") {
+  const TemporaryFolder folder;
+  const auto gpus_of = [&](const std::string& told) {
+    std::ofstream(folder / "driver") << told;
+    return examine(doctor({"--json"}),
+                   {{"LD_LIBRARY_PATH", DDPRUN_FAKE_NVML_FOLDER},
+                    {"FAKE_NVML", folder / "driver"},
+                    {"CUDA_VISIBLE_DEVICES", "1,0"}})["hosts"][0]["facts"]["gpu"];
+  };
+  const auto gpus = gpus_of(
+      "GPU-aa 0 5000000000 80000000000 41:1 42:1 reasons=44 clock=780 clock_max=1980 celsius=92 "
+      "errors=3 rows=10\nlost\nGPU-cc 0 0 0\n");
+  INFO(gpus.dump());
+  CHECK(gpus["is_silent"] == false);
+  REQUIRE(gpus["states"].size() == 2);
+  CHECK(gpus["states"][0]["answers"] == false);
+  const auto& state = gpus["states"][1];
+  CHECK(state["index"] == 0);
+  CHECK(state["answers"] == true);
+  CHECK(state["memory_used"] == 5'000'000'000);
+  CHECK(state["pids"] == std::vector{41, 42});
+  CHECK(state["slowed"] == "by heat: 780 of 1980 MHz, 92 C");
+  CHECK(state["memory_errors"] == 3);
+  CHECK(state["needs_reset"] == true);
+  CHECK(state["is_worn_out"] == false);
+
+  const auto silent = gpus_of("hang\n");
+  CHECK(silent["is_silent"] == true);
+  CHECK(silent["states"].empty());
 }
 
 TEST_CASE("17.3: a probe ends with its stdin, and with what is no question") {

@@ -73,20 +73,28 @@ class Gpus(unittest.TestCase):
         self.assertEqual([rank["gpu"] for rank in ranks], [None, None])
         self.assertIn("   RSS\n", self.ask())
         strangers = " ".join(f"{pid}:1" for pid in range(500_000, 500_040))  # More than fit at first.
-        self.tell(f"GPU-aa 12 {5 * GIB} {80 * GIB} {strangers} {ranks[1]['pid']}:{3 * GIB}",
+        self.tell(f"GPU-aa 12 {5 * GIB} {80 * GIB} {strangers} {ranks[1]['pid']}:{3 * GIB} "
+                  "reasons=44 clock=780 clock_max=1980 celsius=92",
                   f"GPU-bb - - - {ranks[0]['pid']}:-")
         seen = self.until(lambda: (lambda now: now if all(rank["gpu"] for rank in now) else None)(self.ranks()),
                           "the GPUs of both")
         self.assertEqual(seen[1]["gpu"], {"index": 0, "busy": 0.12, "memory_used_bytes": 5 * GIB,
-                                          "memory_total_bytes": 80 * GIB, "own_bytes": 3 * GIB})
+                                          "memory_total_bytes": 80 * GIB, "own_bytes": 3 * GIB, "slowed_by": "heat",
+                                          "clock_mhz": 780, "clock_max_mhz": 1980, "temperature_c": 92})
         self.assertEqual(seen[0]["gpu"], {"index": 1, "busy": None, "memory_used_bytes": None,
-                                          "memory_total_bytes": None, "own_bytes": None})
+                                          "memory_total_bytes": None, "own_bytes": None, "slowed_by": None,
+                                          "clock_mhz": None, "clock_max_mhz": None, "temperature_c": None})
         text = self.ask()
+        self.assertIn("\n  slowed down: GPU 0 of rank 1, by heat: 780 of 1980 MHz, 92 C\n", text)
         self.assertRegex(text, r"(?m) CPU +GPU +GMEM$")
         self.assertRegex(text, rf"(?m)^ +1 +{ranks[1]['pid']} .* 12% +3\.0G$")
         self.assertRegex(text, rf"(?m)^ +0 +{ranks[0]['pid']} .* - +-$")
         self.until(lambda: self.metrics.exists() and re.search(
             r'ddprun_rank_gpu_bytes\{.*rank="1".*\} ' + str(3 * GIB), self.metrics.read_text()), "the metrics")
+        metrics = self.metrics.read_text()
+        for name, value in (("temperature_celsius", 92), ("clock_ratio", "0.39"), ("slowed", 1)):
+            self.assertRegex(metrics, rf'ddprun_rank_gpu_{name}\{{.*rank="1".*\}} {value}')
+            self.assertNotRegex(metrics, rf'ddprun_rank_gpu_{name}\{{.*rank="0"')
 
     def test_a_driver_that_hangs_holds_up_nobody(self):
         self.tell("hang")

@@ -1,6 +1,8 @@
 // A worker that says how long its steps are, and takes no such time, for tests of who is slow: it
 // keeps up until SIGUSR1, and if its rank is an argument it is slow until the next one. SIGUSR2
 // ends it.
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -27,7 +29,7 @@ int main(int argc, char** argv) {
     const bool slow = may_be_slow && changes % 2 == 1;
     ddprun::worker::ProgressPage::own().step_done(
         {.step = step, .step_s = 0.2, .wait_s = slow ? 0 : 0.15});
-    if (step == 1) std::cout << "rank " << rank << " trains" << std::endl;
+    if (step == 1) std::cout << "rank " << rank << " trains, pid " << ::getpid() << std::endl;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

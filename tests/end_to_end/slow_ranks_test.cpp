@@ -1,7 +1,9 @@
 // Slow ranks of a job of several nodes: named once, where the job is coordinated.
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -37,7 +39,7 @@ int times_in(const std::string& output, const std::string& text) {
 struct PacedNodes {
   // `slow`: the ranks of node 1 that SIGUSR1 makes slow.
   PacedNodes(const std::string& workers, const std::vector<std::string>& slow)
-      : host(command(0, workers, slow)), other(command(1, workers, slow)) {}
+      : host(command(0, workers, slow)), other(command(1, workers, slow), with_driver()) {}
 
   std::vector<std::string> command(int node, const std::string& workers,
                                    const std::vector<std::string>& slow) const {
@@ -45,6 +47,14 @@ struct PacedNodes {
                        {"--nproc-per-node", workers, "--event-log", log(node), "--stall-timeout",
                         patience_seconds(1), "--forward-signals", "USR1,USR2"},
                        std::vector<std::string>{DDPRUN_PACED_WORKER} + slow);
+  }
+  // Node 1 has a driver of GPUs, which refuses until it has something to tell.
+  std::map<std::string, std::string> with_driver() const {
+    return {{"LD_LIBRARY_PATH", DDPRUN_FAKE_NVML_FOLDER}, {"FAKE_NVML", folder / "driver"}};
+  }
+  void tell_of_gpu(const std::string& line) const {
+    std::ofstream(folder / "driver.new") << line << '\n';
+    std::filesystem::rename(folder / "driver.new", folder / "driver");
   }
   // All of them train, and those of `slow` are slow from now on.
   void make_slow(int world_size) {
@@ -95,6 +105,27 @@ TEST_CASE("16.3: of nodes with one worker each the coordinator's names the slow 
   CHECK(told[1]["ranks"] == std::vector{1});
   CHECK(told[1]["over"] == true);
   CHECK(told_of_stragglers(job.log(1)).empty());
+}
+
+TEST_CASE("16.3: a slow rank whose GPU is held back is told with the reason") {
+  PacedNodes job("1", {"1"});
+  REQUIRE(job.other.wait_for_output("rank 1 trains, pid ", 60s));
+  const int pid = number_after(job.other.output(), "rank 1 trains, pid ");
+  job.tell_of_gpu("GPU-aa 99 1000 2000 " + std::to_string(pid) +
+                  ":500 reasons=48 clock=780 clock_max=1980 celsius=92");
+  job.make_slow(2);
+  REQUIRE(job.host.wait_for_output(" is slow, by ", 120s));
+  job.other.send_signal(SIGUSR1);
+  REQUIRE(job.host.wait_for_output(" keeps up again: ", 120s));
+  const auto [host, other] = job.end();
+
+  INFO(host << other);
+  const std::string reason = "; its GPU 0 is slowed down by heat: 780 of 1980 MHz, 92 C";
+  CHECK(times_in(host, reason) == 1);
+  const auto told = told_of_stragglers(job.log(0));
+  REQUIRE(told.size() == 2);
+  CHECK(contains(told[0]["why"].get<std::string>(), reason));
+  CHECK_FALSE(contains(told[1]["why"].get<std::string>(), "GPU"));
 }
 
 TEST_CASE("16.3: a node whose workers are all slow is named once, and not each of them") {

@@ -31,6 +31,8 @@ inline launcher::MachineFacts healthy_machine(const std::string& name, int numbe
   facts.memory_available = 32 * gib;
   facts.cpus = 8;
   facts.gpu = {2, 2, "550.54.15", "550.54.15", true, "12.4", "2.21.5"};
+  facts.gpu.states = {{.index = 0, .memory_used = 600 << 20, .memory_total = 80 * gib},
+                      {.index = 1, .memory_used = 600 << 20, .memory_total = 80 * gib}};
   facts.slots = 2;
   facts.secret_file = "/home/me/.config/ddprun/secret";
   facts.secret_proof = "00ff";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "launcher/doctor/gpu_states.h"
 #include "launcher/doctor/machine_files.h"
 #include "tests/launcher/doctor/healthy_machine.h"
 #include "tests/testing/catch.h"
@@ -110,6 +111,34 @@ const std::vector<Spoilt>& spoilt_machines() {
        [](MachineFacts& facts) { facts.gpu.has_driver_library = false; }},
       {"GPUs", Level::Red, "but libcuda is of 535.1.2", "reboot",
        [](MachineFacts& facts) { facts.gpu.driver_library = "535.1.2"; }},
+      {"GPUs", Level::Red, "and NVIDIA's driver does not answer", "Xid",
+       [](MachineFacts& facts) {
+         facts.gpu.is_silent = true;
+         facts.gpu.states.clear();
+       }},
+      {"GPU 1", Level::Red, "does not answer", "leave it out of CUDA_VISIBLE_DEVICES",
+       [](MachineFacts& facts) { facts.gpu.states[1] = {.index = 1, .answers = false}; }},
+      {"GPU 1", Level::Red, "no spare memory left", "replace it",
+       [](MachineFacts& facts) {
+         facts.gpu.states[1].memory_errors = 3;
+         facts.gpu.states[1].needs_reset = facts.gpu.states[1].is_worn_out = true;
+       }},
+      {"GPU 1", Level::Amber, "a reset would take out of use", "--gpu-reset",
+       [](MachineFacts& facts) {
+         facts.gpu.states[1].memory_errors = 3;
+         facts.gpu.states[1].needs_reset = true;
+       }},
+      {"GPU 0", Level::Amber, "1 uncorrectable memory error since", "-d ECC",
+       [](MachineFacts& facts) { facts.gpu.states[0].memory_errors = 1; }},
+      {"GPU 0", Level::Amber, "is slowed down by heat: 92 C", "-d PERFORMANCE",
+       [](MachineFacts& facts) { facts.gpu.states[0].slowed = "by heat: 92 C"; }},
+      {"GPU 1", Level::Amber, "71 GiB of 80 GiB are in use, by pid 4127 and 1 more", "nvidia-smi",
+       [](MachineFacts& facts) {
+         facts.gpu.states[1].memory_used = 71 * gib;
+         facts.gpu.states[1].pids = {4127, 4128};
+       }},
+      {"GPU 1", Level::Amber, "5 GiB of 80 GiB are in use", "CUDA_VISIBLE_DEVICES",
+       [](MachineFacts& facts) { facts.gpu.states[1].memory_used = 5 * gib; }},
       {"secret", Level::Amber, "may be read by others", "chmod 600 /home/me",
        [](MachineFacts& facts) { facts.secret_problem = "it may be read by others"; }},
   };
@@ -197,6 +226,39 @@ TEST_CASE("17.3: the driver's version and the cards are read from files", "[doct
   CHECK(read_default_interface(root.path()) == "eth0");
   write(root / "proc/meminfo", "MemTotal: 9 kB\nMemAvailable:     2048 kB\n");
   CHECK(read_available_memory(root.path()) == 2 * mib);
+}
+
+TEST_CASE("17.3: a job's GPUs are those that CUDA_VISIBLE_DEVICES leaves", "[doctor]") {
+  const std::vector<GpuReading> gpus = {
+      {.uuid = "GPU-aa", .memory_used = 5, .memory_total = 9, .running = {{.pid = 7}, {.pid = 8}}},
+      {.answers = false},
+      {.uuid = "GPU-cc",
+       .clock = {Slowdown::Heat, -1, -1, 92},
+       .memory_errors = 2,
+       .needs_reset = true,
+       .is_worn_out = true},
+      {.uuid = "GPU-dd", .clock = {Slowdown::PowerLimit, -1, -1, 60}}};
+  const auto indices = [&](const std::optional<std::string>& visible) {
+    std::vector<int> all;
+    for (const GpuState& state : gpu_states(gpus, visible)) all.push_back(state.index);
+    return all;
+  };
+  CHECK(indices(std::nullopt) == std::vector{0, 1, 2, 3});
+  CHECK(indices("") == std::vector<int>{});
+  CHECK(indices("3,GPU-a,9,MIG-GPU-1/2/3") == std::vector{3, 0});
+
+  const auto states = gpu_states(gpus, std::nullopt);
+  CHECK(states[0].pids == std::vector{7, 8});
+  CHECK(states[0].memory_used == 5);
+  CHECK(states[0].memory_total == 9);
+  CHECK(states[0].memory_errors == 0);
+  CHECK_FALSE(states[1].answers);
+  CHECK(states[1].memory_used == 0);
+  CHECK(states[2].slowed == "by heat: 92 C");
+  CHECK(states[2].memory_errors == 2);
+  CHECK(states[2].needs_reset);
+  CHECK(states[2].is_worn_out);
+  CHECK(states[3].slowed.empty());  // Usual at full load.
 }
 
 TEST_CASE("17.3: sizes have few digits", "[doctor]") {

@@ -88,6 +88,19 @@ TEST_CASE("17.2: with GPUs their use is shown in place of the machine's memory, 
             "RANK     PID        STEP DOING        IMG/S   TIME  DATA  WAIT   CPU  GPU   GMEM\n"
             "   2    4127      41/900 backward       512  125ms   10%   50%   90%  97%   6.0G\n"
             "   3    4128           - sleeping         -      -     -     -   50%    -      -\n"));
+  CHECK_FALSE(holds(text, "slowed"));
+  // What is usual at full load is no news.
+  job.ranks[0].gpu->clock.slowdown = Slowdown::PowerLimit;
+  CHECK_FALSE(holds(text_of(job), "slowed"));
+  job.ranks[0].gpu->clock.slowdown = Slowdown::Heat;
+  job.ranks[0].gpu->clock.mhz = 780;
+  job.ranks[0].gpu->clock.max_mhz = 1980;
+  CHECK(holds(text_of(job), "  slowed down: GPU 1 of rank 2, by heat: 780 of 1980 MHz\n"));
+  job.ranks[1].gpu = GpuUse{.index = 2, .clock = {.slowdown = Slowdown::PowerBrake}};
+  CHECK(holds(text_of(job), "by heat: 780 of 1980 MHz; and 1 more\n"));
+  job.ranks[0].gpu->clock.slowdown = Slowdown::None;
+  CHECK(holds(text_of(job), "  slowed down: GPU 2 of rank 3, by the power brake\n"));
+  job.ranks[1].gpu.reset();
   // What the worker has of it is not told in every container.
   job.ranks[0].gpu->own_bytes = -1;
   CHECK(holds(text_of(job), "   7.0G\n"));
