@@ -356,7 +356,8 @@ void Examination::examine_gpu(const GpuState& gpu) {
           "nvidia-smi --gpu-reset while nothing runs on it, or reboot");
   } else if (gpu.memory_errors > 0) {
     amber(name,
-          counted(gpu.memory_errors, "uncorrectable memory error") + " since the driver was loaded",
+          counted(static_cast<std::int64_t>(gpu.memory_errors), "uncorrectable memory error") +
+              " since the driver was loaded",
           "Each ends the worker that meets it.",
           "nvidia-smi -q -d ECC; replace it where they come again");
   }

@@ -56,7 +56,7 @@ class DeviceStopwatch {
   void look();
   void add(const Wait& wait, int times);
 
-  const OwningProcess owner_;
+  const OwningProcess owner_{};
   std::chrono::nanoseconds total_{0};
   cudaEvent_t begun_ = nullptr;             // Of a wait that has no end() yet.
   std::deque<Wait> queued_;                 // In the order of the stream.
