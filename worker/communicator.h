@@ -144,8 +144,8 @@ class Communicator {
   virtual void replayed(Stream /*stream*/) {}
 
   // CUDA: how long streams stand for other ranks, by the device's clock. Between the two calls
-  // `stream` is made to wait for collectives on another one; also while it is captured. No wait,
-  // and no error: where CUDA refuses to measure, nothing is measured.
+  // `stream` is made to wait for collectives on another one; also while it is captured. By one
+  // thread at a time, as collectives. No error: where CUDA refuses to measure nothing is measured.
   virtual void wait_begins(Stream /*stream*/) {}
   virtual void wait_ends(Stream /*stream*/) {}
   // The sum of such waits that the device is known to be past. Those of a graph (the one recorded

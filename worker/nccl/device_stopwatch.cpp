@@ -63,8 +63,7 @@ void DeviceStopwatch::end(cudaStream_t stream) {
 bool DeviceStopwatch::follow_capture(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  if (!succeeds(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr)))
-    return false;
+  if (!succeeds(cudaStreamGetCaptureInfo(stream, &status, &id))) return false;
   into_.reset();
   if (status != cudaStreamCaptureStatusActive) return true;
   into_ = id;
