@@ -5,39 +5,27 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
+#include "launcher/doctor/finding_list.h"
+#include "launcher/doctor/gpu_findings.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {
 
-using Level = Finding::Level;
 using rendezvous::counted;
 
 constexpr std::uint64_t mib = 1 << 20, gib = 1 << 30;
 
-class Examination {
+class Examination : private FindingList {
  public:
   Examination(const MachineFacts& facts, const MachinePlace& place)
-      : facts_(facts), place_(place) {}
+      : FindingList(place.number, place.name), facts_(facts), place_(place) {}
 
-  Findings take();
+  Findings run();
 
  private:
-  void green(const std::string& what, const std::string& value) {
-    findings_.push_back({Level::Green, place_.name, what, value, "", "", {place_.number}});
-  }
-  void amber(const std::string& what, const std::string& value, const std::string& reason,
-             const std::string& remedy) {
-    findings_.push_back({Level::Amber, place_.name, what, value, reason, remedy, {place_.number}});
-  }
-  void red(const std::string& what, const std::string& value, const std::string& reason,
-           const std::string& remedy) {
-    findings_.push_back({Level::Red, place_.name, what, value, reason, remedy, {place_.number}});
-  }
-
   void examine_loopback();
   void examine_own_name();
   void examine_interface();
@@ -49,15 +37,10 @@ class Examination {
   void examine_temporary();
   void examine_memory();
   void examine_cpus();
-  void examine_driver();
-  void examine_gpu(const GpuState& gpu);
-  void examine_gpu_memory(const std::string& name, const GpuState& gpu);
-  void examine_nccl();
   void examine_secret();
 
   const MachineFacts& facts_;
   const MachinePlace& place_;
-  Findings findings_;
 };
 
 std::string limit_text(std::uint64_t limit) {
@@ -291,103 +274,6 @@ void Examination::examine_cpus() {
   green("CPUs", std::to_string(facts_.cpus));
 }
 
-void Examination::examine_driver() {
-  const GpuFacts& gpu = facts_.gpu;
-  if (gpu.driver.empty()) {
-    if (gpu.cards > 0) {
-      return amber("GPUs", counted(gpu.cards, "card") + " of NVIDIA, and no driver is loaded",
-                   "Without the kernel module nothing can use them.",
-                   "install the driver and load it: modprobe nvidia; after an update of the kernel "
-                   "reboot");
-    }
-    if (gpu.count == 0) return green("GPUs", "none");
-    return amber("GPUs",
-                 fmt::format("none, though {} set", counted(gpu.count, "entry is", "entries are")),
-                 "CUDA_VISIBLE_DEVICES names GPUs, and --nproc-per-node gpu counts its entries.",
-                 "unset CUDA_VISIBLE_DEVICES, or look for the driver with nvidia-smi");
-  }
-  std::string value = fmt::format("{}, driver {}", counted(gpu.count, "GPU"), gpu.driver);
-  if (!gpu.cuda.empty()) value += ", CUDA " + gpu.cuda;
-  if (gpu.count == 0) {
-    return amber("GPUs", value,
-                 "The driver is there, but no device may be used (CUDA_VISIBLE_DEVICES, the "
-                 "container's or scheduler's devices).",
-                 "in a container --gpus all; under Slurm --gres=gpu:N; look at "
-                 "CUDA_VISIBLE_DEVICES");
-  }
-  if (!gpu.has_driver_library) {
-    return red("GPUs", value + ", no libcuda.so.1",
-               "The driver is loaded, but programs cannot call it.",
-               "in a container --gpus all (NVIDIA's container toolkit); else install the driver's "
-               "libraries (Debian: libcuda1)");
-  }
-  if (!gpu.driver_library.empty() && gpu.driver_library != gpu.driver) {
-    return red("GPUs", fmt::format("{}, but libcuda is of {}", value, gpu.driver_library),
-               "An update has replaced the libraries while the old module is still loaded: CUDA "
-               "does not start.",
-               "reboot, or unload and load the module nvidia");
-  }
-  if (gpu.is_silent) {
-    return red(
-        "GPUs", value + ", and NVIDIA's driver does not answer",
-        "One of them may have been lost; workers would hang in their first call of CUDA.",
-        "look for Xid in the kernel's log (dmesg) and at nvidia-smi; reset the GPU, or reboot");
-  }
-  green("GPUs", value);
-  for (const GpuState& state : gpu.states) examine_gpu(state);
-}
-
-// Nothing green: of a machine with eight of them what is well would bury the rest.
-void Examination::examine_gpu(const GpuState& gpu) {
-  const std::string name = fmt::format("GPU {}", gpu.index);
-  if (!gpu.answers) {
-    return red(name, "does not answer NVIDIA's driver", "It was lost, and whoever takes it fails.",
-               "look for Xid in the kernel's log (dmesg); nvidia-smi --gpu-reset, or reboot; until "
-               "then leave it out of CUDA_VISIBLE_DEVICES");
-  }
-  if (gpu.is_worn_out) {
-    red(name, "has no spare memory left in the place of defective one",
-        "The next defect ends the worker that meets it, and stays.",
-        "replace it (nvidia-smi -q -d ROW_REMAPPER); until then leave it out of "
-        "CUDA_VISIBLE_DEVICES");
-  } else if (gpu.needs_reset) {
-    amber(name, "has defective memory that a reset would take out of use",
-          "A worker that meets it before is ended by CUDA.",
-          "nvidia-smi --gpu-reset while nothing runs on it, or reboot");
-  } else if (gpu.memory_errors > 0) {
-    amber(name,
-          counted(static_cast<std::int64_t>(gpu.memory_errors), "uncorrectable memory error") +
-              " since the driver was loaded",
-          "Each ends the worker that meets it.",
-          "nvidia-smi -q -d ECC; replace it where they come again");
-  }
-  if (!gpu.slowed.empty()) {
-    amber(name, "is slowed down " + gpu.slowed, "A job is as fast as its slowest GPU.",
-          "look at its cooling and power supply: nvidia-smi -q -d PERFORMANCE");
-  }
-  examine_gpu_memory(name, gpu);
-}
-
-// Without anybody a driver has some hundred MiB of it in use.
-void Examination::examine_gpu_memory(const std::string& name, const GpuState& gpu) {
-  constexpr std::uint64_t least = 2 * gib, least_part = 20;
-  if (gpu.memory_used < std::max(least, gpu.memory_total / least_part)) return;
-  std::string value =
-      fmt::format("{} of {} are in use", size_text(gpu.memory_used), size_text(gpu.memory_total));
-  if (!gpu.pids.empty()) value += fmt::format(", by pid {}", gpu.pids.front());
-  if (gpu.pids.size() > 1) value += fmt::format(" and {} more", gpu.pids.size() - 1);
-  amber(name, value, "Workers would miss that memory, and share the GPU's time.",
-        "end what an earlier job has left (nvidia-smi names it), or choose others with "
-        "CUDA_VISIBLE_DEVICES");
-}
-
-void Examination::examine_nccl() {
-  const GpuFacts& gpu = facts_.gpu;
-  if (!gpu.nccl.empty()) return green("NCCL", gpu.nccl);
-  // PyTorch's wheels bring one of their own, which the loader's path does not show.
-  if (gpu.count > 0) green("NCCL", "no libnccl.so.2 on the loader's path");
-}
-
 void Examination::examine_secret() {
   if (!facts_.secret_problem.empty()) {
     return amber("secret", facts_.secret_problem,
@@ -399,7 +285,7 @@ void Examination::examine_secret() {
   green("secret", facts_.secret_proof.empty() ? "none yet; made when one is needed" : "there");
 }
 
-Findings Examination::take() {
+Findings Examination::run() {
   examine_loopback();
   examine_own_name();
   examine_interface();
@@ -412,10 +298,9 @@ Findings Examination::take() {
   examine_temporary();
   examine_memory();
   examine_cpus();
-  examine_driver();
-  examine_nccl();
+  examine_gpus(facts_.gpu, *this);
   examine_secret();
-  return std::move(findings_);
+  return take();
 }
 
 }  // namespace
@@ -440,7 +325,7 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 Findings examine_machine(const MachineFacts& facts, const MachinePlace& place) {
-  return Examination(facts, place).take();
+  return Examination(facts, place).run();
 }
 
 }  // namespace ddprun::launcher
