@@ -66,6 +66,11 @@ const std::vector<Row>& rows() {
        true,
        "a data loader process was killed, most often because memory ran out: fewer of them "
        "(num_workers), smaller batches, or a higher memory limit"},
+      // NCCL's, in whose words memory seems to be what is missing.
+      {{"Call to ibv_reg_mr*failed with error Cannot allocate memory"},
+       true,
+       "InfiniBand may not lock as much memory as it needs: ulimit -l unlimited (memlock in "
+       "limits.conf, LimitMEMLOCK of a unit, docker run --ulimit memlock=-1)"},
       {{"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
         "^MemoryError", "std::bad_alloc", "Cannot allocate memory", "[Errno 12]"},
        false,
@@ -89,6 +94,32 @@ const std::vector<Row>& rows() {
        false,
        "no usable NVIDIA driver here: check nvidia-smi, the container's --gpus, "
        "CUDA_VISIBLE_DEVICES"},
+      // CUDA's words for what is the machine's fault: cudaGetErrorString().
+      {{"system not yet initialized"},
+       false,
+       "the switches between this machine's GPUs are not set up: systemctl status "
+       "nvidia-fabricmanager, which must be of the driver's version"},
+      {{"system has unsupported display driver / cuda driver combination",
+        "forward compatibility was attempted on non supported HW",
+        "Driver/library version mismatch"},
+       false,
+       "the driver and its libraries are of different versions, most often since an update: "
+       "reboot; in a container, leave its cuda-compat libraries out"},
+      {{"CUDA-capable device(s) is/are busy or unavailable",
+        "all CUDA-capable devices are busy or unavailable"},
+       false,
+       "this GPU lets no other process in (nvidia-smi -q -d COMPUTE; nvidia-smi -c 0 shares it), "
+       "or it is lost: nvidia-smi, and Xid in the kernel's log (dmesg)"},
+      {{"uncorrectable NVLink error",
+        "Invalid access of peer GPU memory over nvlink or a hardware error", "hardware stack error",
+        "GPU is lost", "fallen off the bus"},
+       false,
+       "the GPU or its NVLink is defective, or was lost: take this node out of the job, look for "
+       "Xid in the kernel's log (dmesg); nvidia-smi --gpu-reset, or reboot"},
+      {{"unspecified launch failure"},
+       false,
+       "a CUDA kernel crashed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1; "
+       "with an Xid of 48, 79, 94 or 95 in the kernel's log (dmesg) it was the GPU"},
       {{"device-side assert triggered", "an illegal memory access was encountered"},
        false,
        "a CUDA kernel failed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1"},

@@ -31,6 +31,27 @@ struct Known {
 TEST_CASE("known messages get their advice", "[failure_advice]") {
   const std::vector<Known> table = {
       {"OSError: [Errno 98] Address already in use", "a port is in use"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system "
+       "error\nncclSystemError: System call (e.g. socket, malloc) or external library call failed "
+       "or device error.\nLast error:\nCall to ibv_reg_mr_iova2 failed with error Cannot allocate "
+       "memory",
+       "ulimit -l unlimited"},
+      {"RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet "
+       "initialized",
+       "nvidia-fabricmanager"},
+      {"RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility "
+       "was attempted on non supported HW",
+       "cuda-compat"},
+      {"RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+       "nvidia-smi -c 0"},
+      {"torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the "
+       "execution",
+       "take this node out"},
+      {"Unable to determine the device handle for GPU0: 0000:1B:00.0: GPU is lost.  Reboot the "
+       "system to recover this GPU",
+       "Xid"},
+      {"RuntimeError: CUDA error: unspecified launch failure", "CUDA_LAUNCH_BLOCKING=1"},
+      {"RuntimeError: CUDA error: uncorrectable ECC error encountered", "memory is defective"},
       {"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
        "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
        "address "
