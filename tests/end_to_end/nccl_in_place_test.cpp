@@ -17,15 +17,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Process start_job(const std::string& workers, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{DDPRUN_BIN_DIR "/ddprun",
-                                   "--standalone",
-                                   "--nproc-per-node",
-                                   workers,
-                                   "--max-restarts",
-                                   "1",
-                                   DDPRUN_BIN_DIR "/surviving_nccl_worker"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
+Process start_job(const std::string& workers, const std::vector<std::string>& arguments,
+                  const std::vector<std::string>& options = {}) {
+  const auto command =
+      launch({"--standalone", "--nproc-per-node", workers, "--max-restarts", "1"}) + options +
+      std::vector<std::string>{binary("surviving_nccl_worker")} + arguments;
   return Process(command, {{"DDPRUN_CUDA_MODULE", DDPRUN_FAKE_CUDA_MODULE}});
 }
 
@@ -86,6 +82,17 @@ TEST_CASE("16.3: workers that wait for one to be met keep their processes when i
         job.wait_until([&] { return pids(job.output(), 0, world).size() == std::size_t(world); }));
     ::kill(pids(job.output(), 0, world)[1], SIGKILL);
     check_survivors(job.wait(60s), world);
+  }
+}
+
+TEST_CASE("16.3: of workers over NCCL the one that hangs is lost, and not those that wait for it",
+          "[in_place][cuda]") {
+  for (const int world : {2, 4}) {
+    INFO(world << " workers");
+    const auto job = start_job(std::to_string(world), {"1", "hangs"},
+                               {"--stall-timeout", patience_seconds(1), "--on-stall", "fail"})
+                         .wait(60s);
+    check_survivors(job, world);
   }
 }
 

@@ -6,8 +6,8 @@
 //
 // Goes on until it is in that attempt, and has made some steps. In attempt 0 local rank 1 kills
 // itself WHERE: in NCCL's "init", in the "call" of a sum, "between" two of them; or does not come
-// to the "meeting". With graph each sum is the replay of a CUDA graph, which is destroyed before
-// the communicator; with late_graph after it, as it must not be.
+// to the "meeting"; or "hangs" between two sums. With graph each sum is the replay of a CUDA graph,
+// which is destroyed before the communicator; with late_graph after it, as it must not be.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 #include "worker/declare_failure.h"
 #include "worker/error_file.h"
 #include "worker/membership.h"
+#include "worker/progress_page.h"
 #include "worker/wait_for_rank.h"
 
 using namespace ddprun::worker;
@@ -158,6 +159,7 @@ class Job {
       if (state_.step == last_step_of_victim) {
         if (dies("between")) ::raise(SIGKILL);
         if (dies("call")) die_in("ncclAllReduce");
+        while (dies("hangs")) ::pause();
       }
       step(communicator, sum, graph ? &*graph : nullptr);
     }
@@ -174,6 +176,7 @@ class Job {
   }
 
   void step(Communicator& communicator, Sum& sum, Graph* graph) {
+    ProgressPage::own().phase("step");
     *sum.word() = 0;
     for (int shard = communicator.rank(); shard < shards; shard += communicator.world_size()) {
       *sum.word() += part(state_.step, shard);
@@ -190,6 +193,8 @@ class Job {
                                std::to_string(*sum.word()));
     }
     state_ = {state_.step + 1, state_.total + *sum.word()};
+    ProgressPage::own().step_done({.step = state_.step});
+    ProgressPage::own().phase("between");
   }
 
   const int last_attempt_;

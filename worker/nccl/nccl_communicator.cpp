@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -272,6 +273,9 @@ void NcclCommunicator::gather_by_device(const void* send, void* recv, std::size_
 
 void NcclCommunicator::wait_for(const Call& call, Stream stream) {
   const CallGuard::Inside inside(guard_);
+  // Or a launcher would not know this rank from one that hangs.
+  std::optional<WaitForOthers> told_of;
+  if (world_size_ > 1) told_of.emplace();
   // The null stream is the current device's, and a thread that has made no call yet has GPU 0.
   require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
   const auto deadline = Clock::now() + timeout_ + watchdog_time;
