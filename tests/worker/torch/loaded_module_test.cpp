@@ -2,6 +2,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <mutex>
 #include <sstream>
 
 #include "tests/testing/catch.h"
@@ -25,9 +26,16 @@ void use_channels_last(SmallNet& net) {
   }
 }
 
+// LibTorch names what it saves by a counter that all threads share, and nothing guards.
+std::mutex saving;
+
 void load(SmallNet& net, std::uint64_t seed) {
   std::stringstream file;
-  torch::save(net_of(seed), file);
+  {
+    const SmallNet other = net_of(seed);
+    const std::lock_guard lock(saving);
+    torch::save(other, file);
+  }
   torch::load(net, file);
 }
 
