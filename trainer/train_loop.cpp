@@ -49,20 +49,21 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
   job.reporter->step(report);
 }
 
-// For who watches the job. The loss of every step is only known without waiting where it is
-// computed on the CPU.
-void tell_step(const TrainingJob& job, const StepOutput& output, const StepMeters& meters) {
+// For who watches the job. The loss is the one that is printed: with --shards that of all, which
+// each rank has on the host; else this rank's own, on a GPU of some steps before.
+void tell_step(const TrainingJob& job, const StepOutput& output, const StepMeters& meters,
+               const LossGuard& guard) {
   worker::ProgressPage& page = worker::ProgressPage::own();
   if (!page.is_there()) return;
   const StepTimes times = meters.last_times();
-  worker::StepFacts facts{.step = job.state.step,
-                          .total_steps = job.plan.total_steps,
-                          .epoch = job.state.epoch + 1,
-                          .images = output.images / job.env.world_size,
-                          .step_s = times.step_s,
-                          .data_s = times.data_s,
-                          .wait_s = times.wait_s};
-  if (output.own_loss.is_cpu()) facts.loss = output.own_loss.item<double>();
+  const worker::StepFacts facts{.step = job.state.step,
+                                .total_steps = job.plan.total_steps,
+                                .epoch = job.state.epoch + 1,
+                                .images = output.images / job.env.world_size,
+                                .step_s = times.step_s,
+                                .data_s = times.data_s,
+                                .wait_s = times.wait_s,
+                                .loss = job.shards ? output.loss.item<double>() : guard.last()};
   page.step_done(facts);
 }
 
@@ -94,8 +95,8 @@ std::string describe_comparison(const TrainingJob& job) {
 
 // All that the device was asked for is done, and none of it was ended by a lost peer.
 void finish_steps(TrainingJob& job, StepMeters& meters) {
+  job.wait_for_step();  // First: there others are known to be waited for.
   meters.device_done([&job] { return job.exposed_communication(); });
-  job.wait_for_step();
 }
 
 // What is due after a step; the same on every rank.
@@ -228,7 +229,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
     check_loss(job, guard, output, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.counts, output.counted, output.images);
     meters.communicated(job.exposed_communication());
-    tell_step(job, output, meters);
+    tell_step(job, output, meters, guard);
     const bool first = totals.steps == 0 && meters.steps() == 1;
     if (first && job.options.gpu_memory) tell_step_memory(job);
     report_and_save(job, {meters, guard, rate, output.gradient_norm});

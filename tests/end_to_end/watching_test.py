@@ -520,6 +520,22 @@ echo "Process $3: one of $(ls {calls} | wc -l)"
 
 @unittest.skipUnless((BIN / "train").exists(), "train is not built here")
 class Training(WithJob):
+    def test_the_loss_that_is_shown_is_the_one_that_is_printed(self):
+        """With shards, too, of which a worker has several."""
+        for shards in ((), ("--shards", "4")):
+            with self.subTest(shards), tempfile.TemporaryDirectory() as folder:
+                shown, printed = (pathlib.Path(folder) / name for name in ("shown", "printed"))
+                job = self.start("--nproc-per-node", "2", "--metrics-file", str(shown), str(BIN / "train"), "--dataset",
+                                 "synthetic", "--image-size", "16", "--synthetic-images", "512", "--synthetic-classes", "10",
+                                 "--model", "resnet20", "--batch-size", "8", "--device", "cpu", "--no-validation", "--steps",
+                                 "6", "--print-freq", "1", "--metrics", str(printed), *shards)
+                job.stdout.read()
+                self.assertEqual(job.wait(patience(60)), 0)
+                losses = [line["loss"] for line in map(json.loads, printed.read_text().splitlines())
+                          if line["event"] == "train"]
+                rank = re.search(r'ddprun_rank_loss\{.*rank="0".*\} (\S+)', shown.read_text())
+                self.assertAlmostEqual(float(rank.group(1)), losses[-1], places=4)
+
     def test_train_tells_its_steps_and_a_rank_that_stands_is_seen(self):
         self.environment["OMP_NUM_THREADS"] = "1"
         job = self.start("--nproc-per-node", "2", str(BIN / "train"), "--dataset", "synthetic", "--image-size", "16",

@@ -268,7 +268,9 @@ TEST_CASE("momentum of the other rule is refused", "[trainer][recipe]") {
 
 TEST_CASE("a loss that is not a number names step, rank and samples", "[trainer][recipe]") {
   LossGuard guard(3);
+  CHECK_FALSE(guard.last());
   guard.watch(torch::tensor(0.5F), {1, 0, {}});
+  CHECK(guard.last() == 0.5);
   const std::string message = message_of<TrainingError>([&] {
     guard.watch(torch::tensor(std::nanf("")), {17, 2, {5, 900, 31}});
   });

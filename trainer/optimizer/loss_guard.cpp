@@ -60,8 +60,9 @@ std::optional<std::int64_t> bad_loss_step(const std::string& message) {
   return std::stoll(found[1]);
 }
 
-void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {
+void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) {
   const auto value = loss.item<double>();
+  last_ = value;
   if (!std::isfinite(value)) {
     if (throw_if_ended_) throw_if_ended_();
     const auto list = list_samples(folder_ ? folder_() : "", rank_, origin);

@@ -56,19 +56,23 @@ class LossGuard {
   // Looks at all that are left, waiting for the device. Before a checkpoint, and at the end.
   void finish();
 
+  // That it has looked at last; nothing before the first.
+  std::optional<double> last() const { return last_; }
+
  private:
   struct Pending {
     torch::Tensor on_host;  // Pinned.
     c10::Event copied;
     LossOrigin origin;
   };
-  void check(const torch::Tensor& loss, const LossOrigin& origin) const;
+  void check(const torch::Tensor& loss, const LossOrigin& origin);
   void check_first();
 
   int rank_;
   std::function<std::filesystem::path()> folder_;
   std::function<void()> throw_if_ended_;
   std::deque<Pending> pending_;
+  std::optional<double> last_;
 };
 
 }  // namespace ddprun::trainer
