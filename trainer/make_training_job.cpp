@@ -354,7 +354,7 @@ void divide_shards(TrainingJob& job) {
   const int workers = job.env.world_size;
   job.shares = even_shares(shards, workers);
   if (!job.options.balance_shards || job.options.evaluate || workers == 1) return;
-  const bool on_gpu = job.place.device.is_cuda();  // Whose time the host does not know.
+  const bool on_gpu = job.place.device.is_cuda();  // Where it was never tried.
   if (!on_gpu && workers < shards) {
     job.balance.emplace(shards, workers);
   } else {
