@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tests/fake_cuda/nccl_comm.h"
 #include "tests/fake_cuda/switches.h"
@@ -33,6 +34,14 @@ void require_alive(const ncclComm* comm, const char* function) {
   if (comm->magic == ncclComm::alive) return;
   std::fprintf(stderr, "fake NCCL: %s of a communicator that was freed\n", function);
   std::abort();
+}
+
+// Stays when it was freed, so that a later call of it is noticed.
+ncclComm* new_comm() {
+  static std::mutex mutex;
+  static auto& all = *new std::vector<ncclComm*>;
+  const std::lock_guard lock(mutex);
+  return all.emplace_back(new ncclComm);
 }
 
 DataType type_of(ncclDataType_t type) {
@@ -165,7 +174,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int world, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (world < 1 || world > ranks_max || rank < 0 || rank >= world) return ncclInvalidArgument;
-  auto* const comm = new ncclComm;
+  ncclComm* const comm = new_comm();
   comm->rank = rank;
   comm->world = world;
   comm->id = id;

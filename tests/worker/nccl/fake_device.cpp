@@ -33,6 +33,11 @@ cudaError_t answer_of(const char* function) {
                                                                    : cudaSuccess;
 }
 
+void* new_memory(std::size_t bytes) {
+  const std::lock_guard lock(device->mutex);
+  return *device->memory.insert(std::malloc(bytes)).first;
+}
+
 ncclResult_t queue_work(const char* name) {
   const std::lock_guard lock(device->mutex);
   device->called.emplace_back(name);
@@ -115,7 +120,7 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (device->full) return last_error = cudaErrorMemoryAllocation;
-  *data = std::malloc(bytes);
+  *data = new_memory(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
@@ -130,6 +135,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaFree(void* data) {
   device->on_free();
+  const std::lock_guard lock(device->mutex);
+  device->memory.erase(data);
   std::free(data);
   return cudaSuccess;
 }
@@ -161,7 +168,7 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
 }
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   if (device->full) return ncclUnhandledCudaError;
-  *data = std::malloc(bytes);
+  *data = new_memory(bytes);
   return ncclSuccess;
 }
 ncclResult_t ncclMemFree(void* data) {

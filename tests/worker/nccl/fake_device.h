@@ -7,10 +7,12 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,7 +67,14 @@ struct FakeDevice {
   std::function<void()> on_free = [] {};   // In cudaFree and ncclMemFree.
   std::function<void()> on_synchronize = [] {};
   int devices = 1;
-  bool full = false;  // Of its memory nothing is left.
+  bool full = false;       // Of its memory nothing is left.
+  std::set<void*> memory;  // That was not given back.
+  // What NCCL may still use was left behind, for good.
+  void free_left_behind() {
+    const std::lock_guard lock(mutex);
+    for (void* left : memory) std::free(left);
+    memory.clear();
+  }
   // A function of CUDA that answers with an error, as all do after a kernel has failed.
   std::atomic<const char*> failing{nullptr};
 

@@ -133,15 +133,14 @@ class RecordedSum {
  public:
   explicit RecordedSum(Communicator& comm, const std::function<void()>& other = {})
       : comm_(dynamic_cast<WaitingNccl&>(comm)) {
-    REQUIRE(cudaStreamBeginCapture(comm_.stream(), cudaStreamCaptureModeThreadLocal) ==
-            cudaSuccess);
+    check_cuda(cudaStreamBeginCapture(comm_.stream(), cudaStreamCaptureModeThreadLocal), "begin");
     if (other) {
       other();
     } else {
       comm_.nccl().all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, comm_.stream());
     }
-    REQUIRE(cudaStreamEndCapture(comm_.stream(), &graph_) == cudaSuccess);
-    REQUIRE(cudaGraphInstantiate(&exec_, graph_, 0) == cudaSuccess);
+    check_cuda(cudaStreamEndCapture(comm_.stream(), &graph_), "end");
+    check_cuda(cudaGraphInstantiate(&exec_, graph_, 0), "instantiate");
   }
   ~RecordedSum() {
     cudaGraphExecDestroy(exec_);
@@ -151,13 +150,13 @@ class RecordedSum {
   RecordedSum& operator=(const RecordedSum&) = delete;
 
   void replay() {
-    REQUIRE(cudaGraphLaunch(exec_, comm_.stream()) == cudaSuccess);
+    check_cuda(cudaGraphLaunch(exec_, comm_.stream()), "launch");
     comm_.replayed(nullptr);
   }
 
   // The host goes on.
   void queue() {
-    REQUIRE(cudaGraphLaunch(exec_, comm_.stream()) == cudaSuccess);
+    check_cuda(cudaGraphLaunch(exec_, comm_.stream()), "launch");
     comm_.nccl().replayed(comm_.stream());
   }
 

@@ -108,6 +108,7 @@ TEST_CASE("memory of a call that was given up while NCCL begins it stays until N
   kept.reset();
   CHECK(frees == 1);
   CHECK(freed_after_end);
+  fake.free_left_behind();
 }
 
 TEST_CASE("a communicator is ended once, and memory outlives it", "[worker][cuda]") {
@@ -154,6 +155,7 @@ TEST_CASE("an abort that does not end keeps nobody longer than its time, however
   CHECK(ended.wait());
   // The thread that ended it has the handle last; what it asks is the fake device's.
   while (handle.use_count() > 1) std::this_thread::yield();
+  fake.free_left_behind();
 }
 
 TEST_CASE("a full device is told by an error of its own, and leaves none to the next kernel",
@@ -165,4 +167,6 @@ TEST_CASE("a full device is told by an error of its own, and leaves none to the 
   CHECK(cudaGetLastError() == cudaSuccess);
   fake.full = false;  // As when LibTorch has given back what it kept.
   CHECK(handle->allocate(1000) != nullptr);
+  handle->abort();
+  CHECK(handle->wait_for_end());
 }
