@@ -2,6 +2,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <mutex>
 #include <sstream>
 
 #include "tests/testing/catch.h"
@@ -25,7 +26,12 @@ void use_channels_last(SmallNet& net) {
   }
 }
 
+// By one rank at a time: what LibTorch makes of types and names on first use other threads wait
+// for where ThreadSanitizer does not see it.
+std::mutex files;
+
 void load(SmallNet& net, std::uint64_t seed) {
+  const std::lock_guard lock(files);
   std::stringstream file;
   torch::save(net_of(seed), file);
   torch::load(net, file);
