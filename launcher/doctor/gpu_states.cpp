@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <sstream>
 
-#include "launcher/watch/gpu_use.h"
-
 namespace ddprun::launcher {
 namespace {
 

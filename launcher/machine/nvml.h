@@ -5,7 +5,9 @@
 // a GPU that has fallen off the bus: not for an event loop.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,5 +37,8 @@ struct GpuReading {
 // Empty where there is no driver, or it refuses. Nothing of the driver is held open afterwards, so
 // that a GPU may be reset while somebody watches.
 std::vector<GpuReading> read_gpus();
+
+// The one that an entry of CUDA_VISIBLE_DEVICES names: a number, or a UUID's start.
+std::optional<std::size_t> gpu_at(const std::vector<GpuReading>& gpus, const std::string& place);
 
 }  // namespace ddprun::launcher

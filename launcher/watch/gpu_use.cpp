@@ -3,7 +3,6 @@
 #include "launcher/watch/gpu_use.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace ddprun::launcher {
 namespace {
@@ -36,19 +35,6 @@ std::optional<GpuUse> named_use(const std::vector<GpuReading>& gpus, const GpuUs
 }
 
 }  // namespace
-
-std::optional<std::size_t> gpu_at(const std::vector<GpuReading>& gpus, const std::string& place) {
-  std::size_t index = 0;
-  const char* const end = place.data() + place.size();
-  const auto [behind, error] = std::from_chars(place.data(), end, index);
-  if (error == std::errc() && behind == end) {
-    return index < gpus.size() ? std::optional(index) : std::nullopt;
-  }
-  for (std::size_t i = 0; i < gpus.size() && !place.empty(); ++i) {
-    if (gpus[i].uuid.rfind(place, 0) == 0) return i;
-  }
-  return std::nullopt;
-}
 
 std::vector<std::optional<GpuUse>> gpus_of(const std::vector<GpuReading>& gpus,
                                            const std::vector<GpuUser>& workers) {

@@ -5,7 +5,6 @@
 // the worker's place, as torchrun's convention has it (cuda:LOCAL_RANK).
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,9 +20,6 @@ struct GpuUser {
   bool opened_device = false;  // One of them holds a device file of the driver open.
   std::string place;           // Its entry of CUDA_VISIBLE_DEVICES: a number, or a UUID's start.
 };
-
-// The GPU that an entry of CUDA_VISIBLE_DEVICES names.
-std::optional<std::size_t> gpu_at(const std::vector<GpuReading>& gpus, const std::string& place);
 
 // The use of each worker, in their order: of several GPUs the one with most of its memory.
 std::vector<std::optional<GpuUse>> gpus_of(const std::vector<GpuReading>& gpus,

@@ -73,6 +73,14 @@ struct PacedNodes {
     CHECK(of_other.status == 0);
     return {of_host.output, of_other.output};
   }
+  // Of two ranks: the slow one is told of, and that it keeps up again. As end().
+  std::pair<std::string, std::string> be_slow_for_a_while() {
+    make_slow(2);
+    REQUIRE(host.wait_for_output(" is slow, by ", 120s));
+    other.send_signal(SIGUSR1);
+    REQUIRE(host.wait_for_output(" keeps up again: ", 120s));
+    return end();
+  }
   std::string log(int node) const { return folder / ("events" + std::to_string(node)); }
 
   TemporaryFolder folder;
@@ -84,11 +92,7 @@ struct PacedNodes {
 
 TEST_CASE("16.3: of nodes with one worker each the coordinator's names the slow one, once") {
   PacedNodes job("1", {"1"});
-  job.make_slow(2);
-  REQUIRE(job.host.wait_for_output(" is slow, by ", 120s));
-  job.other.send_signal(SIGUSR1);
-  REQUIRE(job.host.wait_for_output(" keeps up again: ", 120s));
-  const auto [host, other] = job.end();
+  const auto [host, other] = job.be_slow_for_a_while();
 
   INFO(host << other);
   CHECK(times_in(host, "rank 1 on ") == 2);
@@ -113,11 +117,7 @@ TEST_CASE("16.3: a slow rank whose GPU is held back is told with the reason") {
   const int pid = number_after(job.other.output(), "rank 1 trains, pid ");
   job.tell_of_gpu("GPU-aa 99 1000 2000 " + std::to_string(pid) +
                   ":500 reasons=48 clock=780 clock_max=1980 celsius=92");
-  job.make_slow(2);
-  REQUIRE(job.host.wait_for_output(" is slow, by ", 120s));
-  job.other.send_signal(SIGUSR1);
-  REQUIRE(job.host.wait_for_output(" keeps up again: ", 120s));
-  const auto [host, other] = job.end();
+  const auto [host, other] = job.be_slow_for_a_while();
 
   INFO(host << other);
   const std::string reason = "; its GPU 0 is slowed down by heat: 780 of 1980 MHz, 92 C";

@@ -64,7 +64,7 @@ class DeviceStopwatch {
   std::optional<unsigned long long> into_;  // The capture at hand, if there is one.
   unsigned long long recorded_in_ = 0;      // The capture that has what follows.
   std::vector<Wait> recorded_;
-  std::vector<cudaEvent_t> older_;     // Of graphs before it, which may still exist.
+  std::vector<cudaEvent_t> older_;     // Never recorded again: a graph may still pass them.
   int replays_ = 0;                    // Since the last look at them.
   cudaEvent_t replays_end_ = nullptr;  // Behind the last one.
   bool broken_ = false;
