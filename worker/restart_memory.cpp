@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -134,14 +135,14 @@ bool RestartMemory::overwrite(const void* data, std::size_t bytes, std::size_t a
 
 void RestartMemory::commit() {
   half(writing_).bytes = added_;
-  std::uint64_t number = half(1 - writing_).number + 1;
-  // The last number there is, which none of our writers comes to: after it this would be no content
-  // for ever.
-  if (number == 0) {
-    std::atomic_ref(half(1 - writing_).number).store(0, std::memory_order_seq_cst);
-    number = 1;
+  std::uint64_t before = half(1 - writing_).number;
+  // The last number there is, which none of our writers comes to. What is written is no content
+  // yet: the one before may be counted anew.
+  if (before == std::numeric_limits<std::uint64_t>::max()) {
+    before = 1;
+    std::atomic_ref(half(1 - writing_).number).store(before, std::memory_order_seq_cst);
   }
-  std::atomic_ref(half(writing_).number).store(number, std::memory_order_release);
+  std::atomic_ref(half(writing_).number).store(before + 1, std::memory_order_release);
 }
 
 void RestartMemory::clear() {

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "rendezvous/restart_memory_place.h"
@@ -78,6 +80,19 @@ TEST_CASE("a process that is killed while it writes leaves the newer content",
   ::waitpid(writer, nullptr, 0);
   RestartMemory memory = file.map();
   CHECK(texts(memory) == Texts{"two"});
+  put(memory, "three");
+  CHECK(texts(memory) == Texts{"three", "two"});
+}
+
+TEST_CASE("after the last number there is, both contents are there still",
+          "[worker][restart_memory]") {
+  const Memory file;
+  RestartMemory memory = file.map();
+  put(memory, "one");
+  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  REQUIRE(::pwrite(file.fd, &last, sizeof last, 0) == sizeof last);
+  put(memory, "two");
+  CHECK(texts(memory) == Texts{"two", "one"});
   put(memory, "three");
   CHECK(texts(memory) == Texts{"three", "two"});
 }
