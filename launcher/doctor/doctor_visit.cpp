@@ -32,7 +32,7 @@
 #include "launcher/options/help.h"
 #include "launcher/output/color.h"
 #include "launcher/output/whole_file.h"
-#include "launcher/ssh/host_connection.h"
+#include "launcher/processes/piped_process.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
@@ -59,7 +59,7 @@ constexpr int steps_of_pair = 5;  // Two connections and greetings, and a large 
 struct Visited {
   Host host;
   bool is_here = false;
-  std::unique_ptr<HostConnection> connection;
+  std::unique_ptr<PipedProcess> connection;
   MarkedText out{std::string(probe_mark)};
   std::string said, noise;
   bool copied = false;
@@ -150,8 +150,8 @@ void DoctorVisit::start(int number) {
   Visited& host = at(number);
   host.started = Clock::now();
   host.ended = false;
-  host.connection = std::make_unique<HostConnection>(
-      io_, HostConnection::Events{
+  host.connection = std::make_unique<PipedProcess>(
+      io_, PipedProcess::Events{
                .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
                .on_err =
                    [this, number](std::string_view bytes) {

@@ -31,8 +31,8 @@
 #include "launcher/output/last_output.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/whole_file.h"
+#include "launcher/processes/piped_process.h"
 #include "launcher/report/failure_report.h"
-#include "launcher/ssh/host_connection.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/counted.h"
@@ -68,7 +68,7 @@ struct Node {
   Host host;
   std::string workers;
   bool is_here = false;
-  std::unique_ptr<HostConnection> connection;
+  std::unique_ptr<PipedProcess> connection;
   MarkedText out{std::string(hello_mark)};
   std::optional<NodeHello> hello;
   std::optional<NodeEnd> end;
@@ -202,8 +202,8 @@ int HostsJob::run() {
 
 void HostsJob::start(int number) {
   Node& node = at(number);
-  node.connection = std::make_unique<HostConnection>(
-      io_, HostConnection::Events{
+  node.connection = std::make_unique<PipedProcess>(
+      io_, PipedProcess::Events{
                .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
                .on_err = [this, number](std::string_view bytes) { on_err(number, bytes); },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },

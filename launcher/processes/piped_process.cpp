@@ -1,6 +1,6 @@
 // Its end is that of the process, and not of its pipes: what a ProxyCommand leaves behind may hold
 // stderr open for hours, as may a master connection, where the user's ssh options ask for one.
-#include "launcher/ssh/host_connection.h"
+#include "launcher/processes/piped_process.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -29,18 +29,18 @@ std::optional<Ends> make_pipe() {
 
 }  // namespace
 
-HostConnection::HostConnection(asio::io_context& io, Events events)
+PipedProcess::PipedProcess(asio::io_context& io, Events events)
     : events_(std::move(events)), to_child_(io), ended_(io), out_(io), err_(io) {}
 
-HostConnection::~HostConnection() {
+PipedProcess::~PipedProcess() {
   ended_.release();  // The child's own.
   if (!child_) return;
   child_->send_to_group(SIGKILL);
   child_->send(SIGKILL);
 }
 
-int HostConnection::start(const std::vector<std::string>& argv,
-                          const std::vector<std::string>& environment) {
+int PipedProcess::start(const std::vector<std::string>& argv,
+                        const std::vector<std::string>& environment) {
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   if (!in || !out || !err) return errno;
   ChildSetup setup;
@@ -62,7 +62,7 @@ int HostConnection::start(const std::vector<std::string>& argv,
   return 0;
 }
 
-void HostConnection::read(Input& input, const std::function<void(std::string_view)>& take) {
+void PipedProcess::read(Input& input, const std::function<void(std::string_view)>& take) {
   input.paused = !events_.may_read();
   if (input.paused || !input.descriptor.is_open()) return;
   input.descriptor.async_read_some(
@@ -74,13 +74,13 @@ void HostConnection::read(Input& input, const std::function<void(std::string_vie
       });
 }
 
-void HostConnection::go_on() {
+void PipedProcess::go_on() {
   if (out_.paused) read(out_, events_.on_out);
   if (err_.paused) read(err_, events_.on_err);
 }
 
 // What is in the pipe when the process has ended; others may hold its other end.
-void HostConnection::read_rest(Input& input, const std::function<void(std::string_view)>& take) {
+void PipedProcess::read_rest(Input& input, const std::function<void(std::string_view)>& take) {
   if (!input.descriptor.is_open()) return;
   asio::error_code error;
   input.descriptor.non_blocking(true, error);
@@ -91,34 +91,32 @@ void HostConnection::read_rest(Input& input, const std::function<void(std::strin
   input.descriptor.close(error);
 }
 
-void HostConnection::wait_for_end() {
+void PipedProcess::wait_for_end() {
   ended_.async_wait(asio::posix::stream_descriptor::wait_read,
                     [this](const asio::error_code& error) {
                       if (error) return;
                       const auto status = child_->reap();
                       if (!status) return wait_for_end();
                       ended_.release();
-                      asio::error_code ignored;
-                      to_child_.close(ignored);
-                      to_write_.clear();
+                      close_input();
                       read_rest(out_, events_.on_out);
                       read_rest(err_, events_.on_err);
                       events_.on_end(*status);
                     });
 }
 
-void HostConnection::send(std::shared_ptr<const void> owner, std::string_view bytes) {
+void PipedProcess::send(std::shared_ptr<const void> owner, std::string_view bytes) {
   if (!to_child_.is_open()) return;
   to_write_.emplace_back(std::move(owner), bytes);
   if (to_write_.size() == 1) write_next();
 }
 
-void HostConnection::send(std::string text) {
+void PipedProcess::send(std::string text) {
   auto owned = std::make_shared<const std::string>(std::move(text));
   send(owned, *owned);
 }
 
-void HostConnection::write_next() {
+void PipedProcess::write_next() {
   const std::string_view bytes = to_write_.front().second;
   asio::async_write(to_child_, asio::buffer(bytes.data(), bytes.size()),
                     [this](const asio::error_code& error, std::size_t) {
@@ -128,7 +126,13 @@ void HostConnection::write_next() {
                     });
 }
 
-void HostConnection::kill() {
+void PipedProcess::close_input() {
+  asio::error_code ignored;
+  to_child_.close(ignored);
+  to_write_.clear();
+}
+
+void PipedProcess::kill() {
   if (child_) child_->send_to_group(SIGKILL);
 }
 

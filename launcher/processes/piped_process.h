@@ -1,6 +1,6 @@
-// The connection to one host of a job: an ssh, or a launcher on this machine, with pipes at its
-// stdin, stdout and stderr. It ends with this process, by any signal, and what it has started on
-// the other host ends by that.
+// A process with pipes at its stdin, stdout and stderr: an ssh to a host of the job, or a command
+// on this machine. It ends with this process, by any signal, and what an ssh has started on the
+// other host ends by that.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace ddprun::launcher {
 
-class HostConnection {
+class PipedProcess {
  public:
   struct Events {
     std::function<void(std::string_view bytes)> on_out;
@@ -28,10 +28,10 @@ class HostConnection {
     std::function<bool()> may_read;  // False: nobody takes more now, until go_on().
   };
 
-  HostConnection(asio::io_context& io, Events events);
-  ~HostConnection();
-  HostConnection(const HostConnection&) = delete;
-  HostConnection& operator=(const HostConnection&) = delete;
+  PipedProcess(asio::io_context& io, Events events);
+  ~PipedProcess();
+  PipedProcess(const PipedProcess&) = delete;
+  PipedProcess& operator=(const PipedProcess&) = delete;
 
   // Returns 0, or the number of the error for which it could not be started.
   int start(const std::vector<std::string>& argv, const std::vector<std::string>& environment);
@@ -39,7 +39,8 @@ class HostConnection {
   // In order. `owner` keeps the bytes until they are written.
   void send(std::shared_ptr<const void> owner, std::string_view bytes);
   void send(std::string text);
-  void kill();
+  void close_input();  // What was not sent yet is not.
+  void kill();         // With its process group.
   void go_on();
 
  private:
