@@ -49,9 +49,9 @@ _ddprun_options() {
     --export -x --ssh-options --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id
     --rdzv-conf --tie-breaker --secret-file --auth --store-allow --local-addr --max-restarts
     --shutdown-timeout --stall-timeout --on-stall --exit-code-map --signals-to-handle
-    --forward-signals --spares --spare-timeout --restart-memory --restart-backoff
-    --max-same-failures --reset-restarts-after --report --log-dir --redirects -r --tee -t
-    --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
+    --forward-signals --node-check --node-check-timeout --spares --spare-timeout --restart-memory
+    --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir --redirects -r
+    --tee -t --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
     --log-keep --log-line-prefix-template --event-log --metrics-file --metrics-port --status-page
     --color --monitor-interval --start-method --event-log-handler --logs-specs
     --exit-barrier-timeout
@@ -66,7 +66,7 @@ _ddprun_command() {
     top) offer=(-h -i --interval --endpoint --secret-file --auth) ;;
     logs) offer=(-h -f --follow --rank -n --lines --endpoint --secret-file --auth) ;;
     stacks) offer=(-h --rank --endpoint --secret-file --auth) ;;
-    doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --json) ;;
+    doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --brief --json) ;;
     plot) offer=(-h -o --output --help) files=1 ;;
     *) return 1 ;;
   esac

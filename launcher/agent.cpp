@@ -14,6 +14,7 @@
 #include <ctime>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -24,6 +25,7 @@
 #include "launcher/job_export.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership/membership.h"
+#include "launcher/node_check.h"
 #include "launcher/options/exit_code_map.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/last_output.h"
@@ -80,7 +82,8 @@ class Agent {
             [this] { return machine_.state(); },
             /*report_is_kept=*/starter_ != nullptr || !options_.report_file.empty()),
         membership_(io_, options_, host_name_, membership_callbacks()),
-        machine_({.grace = options_.shutdown_timeout}) {}
+        check_(io_, options_.node_check, options_.node_check_timeout),
+        machine_({.grace = options_.shutdown_timeout, .checks_node = check_.is_asked_for()}) {}
   ~Agent() {
     if (starter_ != nullptr) starter_->stop_watching();  // It outlives io_.
   }
@@ -94,6 +97,9 @@ class Agent {
   JobViewWays ways_to_others();
 
   void begin();
+  void join();
+  void when_fit(std::function<void()> go_on);
+  void on_unfit(const NodeCheck::Result& result);
   void could_not_join(const std::exception_ptr& thrown);
   void on_message(const rendezvous::ControlMessage& message);
   void on_round(const rendezvous::RoundStart& round);
@@ -102,7 +108,7 @@ class Agent {
   void on_unreachable(const std::string& why);
   void on_lost(const std::string& why, bool silent);
   void tell_workers_leave(bool rejoins) const;
-  bool may_rejoin() const { return membership_.may_rejoin() && own_signal_ == 0; }
+  bool wants_to_stay() const { return own_signal_ == 0 && unfit_.empty(); }
 
   void on_worker_failed(const FirstCause& cause);
   void on_all_reaped();
@@ -141,6 +147,7 @@ class Agent {
   JobExport export_;
   StallWatch stalls_;
   Membership membership_;  // Goes first, while what it says is still heard.
+  NodeCheck check_;
   AgentStateMachine machine_;
 
   rendezvous::RoundStart round_;  // The current one.
@@ -151,6 +158,7 @@ class Agent {
   std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
   std::string why_;                      // The end in words.
   int own_signal_ = 0;                   // The first signal we got.
+  std::string unfit_;                    // What this node's check has found wrong with it.
   std::optional<int> exit_status_;
 };
 
@@ -173,11 +181,34 @@ void Agent::begin() {
   } catch (const std::exception&) {  // A port that is taken: told like all that keeps us out.
     return could_not_join(std::current_exception());
   }
+  when_fit([this] { join(); });
+}
+
+void Agent::join() {
   asio::co_spawn(
       io_, [this] { return membership_.join(); },
       [this](const std::exception_ptr& thrown) {
         if (thrown && !exit_status_) could_not_join(thrown);
       });
+}
+
+// Calls `go_on` once this node is known to be fit for the job; otherwise it leaves.
+void Agent::when_fit(std::function<void()> go_on) {
+  if (!check_.is_asked_for()) return go_on();
+  check_.start([this, go_on = std::move(go_on)](const NodeCheck::Result& result) {
+    if (exit_status_ || !machine().awaits_check()) return;
+    events_.node_checked(result.unfit, result.took.count());
+    if (result.unfit.empty()) return go_on();
+    on_unfit(result);
+  });
+}
+
+void Agent::on_unfit(const NodeCheck::Result& result) {
+  unfit_ = result.unfit;
+  why_ = "this node is not fit for the job: " + unfit_;
+  std::istringstream output(result.output);
+  for (std::string line; std::getline(output, line);) output_.write_line("[node check]: " + line);
+  apply(machine().node_is_unfit(membership_.connected()));
 }
 
 // ---- the job: what the coordinator says ----
@@ -280,8 +311,8 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
 
 void Agent::on_finish(const rendezvous::Finish& finish) {
   job_cause_ = finish.cause;
-  why_ = finish.why;
-  const bool rejoins = finish.may_rejoin && !membership_.leads() && own_signal_ == 0;
+  if (unfit_.empty()) why_ = finish.why;
+  const bool rejoins = finish.may_rejoin && !membership_.leads() && wants_to_stay();
   tell_workers_leave(rejoins);
   apply(rejoins ? machine().cut_off() : machine().finish_received(finish.exit_status));
 }
@@ -295,7 +326,7 @@ void Agent::on_unreachable(const std::string& why) {
 // still, behind a cut, and go on without this node.
 void Agent::on_lost(const std::string& why, bool silent) {
   why_ = "lost the coordinator, " + why;
-  const bool rejoins = silent && may_rejoin();
+  const bool rejoins = silent && membership_.may_rejoin() && wants_to_stay();
   tell_workers_leave(rejoins);
   apply(rejoins ? machine().cut_off() : machine().coordinator_lost());
 }
@@ -411,10 +442,12 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
                     counted(options_.nproc_per_node, "worker"));
       return membership_.send(rendezvous::CanGrow{
           .attempt = round_.attempt, .term = round_.term, .nproc = options_.nproc_per_node});
+    case AgentAction::CheckNode:
+      return when_fit([this] { apply(machine().node_is_fit()); });
     case AgentAction::Rejoin:
-      return membership_.rejoin();
+      return when_fit([this] { membership_.rejoin(); });
     case AgentAction::SayLeaving:
-      return membership_.send(rendezvous::Leaving{own_signal_});
+      return membership_.send(rendezvous::Leaving{unfit_.empty() ? own_signal_ : SIGTERM, unfit_});
     case AgentAction::AwaitVerdict:
       return await_verdict(step.verdict_limit);
     case AgentAction::Exit:

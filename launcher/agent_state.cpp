@@ -17,6 +17,7 @@ using enum AgentAction;
 AgentStep AgentStateMachine::become(AgentState state, std::string reason,
                                     std::vector<AgentAction> actions, int signal) {
   state_ = state;
+  if (state != Stopped) checking_ = false;
   AgentStep step{.state = state, .actions = std::move(actions), .reason = std::move(reason)};
   step.signal = signal;
   // Whoever said that it leaves waits for the job's verdict, but not for ever; once is enough.
@@ -66,11 +67,16 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
       // way.
       return become(Stopping, "another attempt follows", {ParkWorkers}, signal);
     case Stopped:
+      if (checking_ && final_exit_status && !kept_) {
+        checking_ = false;
+        return become(Stopped, "no attempt follows for which this node had to be fit",
+                      {ReportReaped});
+      }
       if (!kept_ || !final_exit_status) return stay("no worker is left, or it is parked");
       return become(Stopping, "no attempt follows for those that are parked", {StopWorkers},
                     signal);
     case Succeeded:
-      return become(Stopped, "the attempt is over, and no worker is left here", {ReportReaped});
+      return nobody_left("the attempt is over, and no worker is left here");
     case Joining:
     case Done:
       break;
@@ -79,6 +85,7 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
 }
 
 AgentStep AgentStateMachine::finish_received(int status) {
+  if (left_with_ == exit_status::unfit) status = exit_status::unfit;  // The job may be well.
   return end_with(status, "the coordinator said that the job is over");
 }
 
@@ -154,7 +161,26 @@ AgentStep AgentStateMachine::workers_reaped() {
   // A signal came after this node was cut off: nobody is there to say goodbye to.
   if (rejoins_ && left_with_) return done(*left_with_, "the last worker is reaped after a signal");
   if (rejoins_) return become(Joining, "the last worker is reaped: back into the job", {Rejoin});
-  return become(Stopped, "the last worker is reaped", {ReportReaped});
+  return nobody_left("the last worker is reaped");
+}
+
+AgentStep AgentStateMachine::nobody_left(std::string reason) {
+  checking_ = limits_.checks_node && !left_with_;
+  if (!checking_) return become(Stopped, std::move(reason), {ReportReaped});
+  return become(Stopped, std::move(reason) + "; is this node fit for another attempt?",
+                {CheckNode});
+}
+
+AgentStep AgentStateMachine::node_is_fit() {
+  if (!std::exchange(checking_, false)) return stay("nobody waits for the answer any more");
+  return become(Stopped, "this node is fit for another attempt", {ReportReaped});
+}
+
+// SIGTERM is what the coordinator hears, too: of an elastic job the others go on.
+AgentStep AgentStateMachine::node_is_unfit(bool connected) {
+  if (!awaits_check()) return stay("nobody waits for the answer any more");
+  left_with_ = exit_status::unfit;
+  return signal_received(SIGTERM, connected);
 }
 
 AgentStep AgentStateMachine::replacements_ready() {
@@ -169,6 +195,7 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   if (signals_ == 1 && !left_with_) {
     left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;
   }
+  const bool owes_word = std::exchange(checking_, false);
   if (holds_parked()) {
     if (!connected) end_ = left_with_;
     return become(Stopping, "a signal ends the parked workers", {SayLeaving, StopWorkers}, signal);
@@ -179,6 +206,7 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
       if (!connected) return done(left_with_.value_or(128 + signal), "nobody to say goodbye to");
       if (impatient) return done(left_with_.value_or(128 + signal), "somebody wants it over now");
       if (signals_ > 1) return stay("schedulers repeat SIGTERM");
+      if (owes_word) return become(Stopped, "a signal, or unfit", {SayLeaving, ReportReaped});
       return become(Stopped, "a signal before there were workers, or after", {SayLeaving});
     case Running:
       return become(Stopping, "a signal ends the job", {SayLeaving, StopWorkers}, signal);

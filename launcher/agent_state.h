@@ -11,6 +11,9 @@
 //                      +------------------------------------+   v   v
 //                                    round                       Done
 //                                                      (also from Joining)
+// With --node-check no workers are reported as reaped before this node is known to be fit for the
+// attempt that may follow: an unfit one leaves then, as by SIGTERM.
+//
 // A node that the job goes on without, and would take back, goes back to Joining once its workers
 // are reaped. Workers that are parked count as reaped (rendezvous/spare_channel.h). Should the job
 // end, or this node leave it, while they are, Stopped and Joining go back to Stopping until they
@@ -49,6 +52,7 @@ enum class AgentAction {
   ReportSucceeded,  // ... `workers_succeeded` ...
   ReportReaped,     // ... `reaped` ...
   ReportCanGrow,    // ... `can_grow` ...
+  CheckNode,        // Ask whether this node is fit: node_is_fit() or node_is_unfit() follows.
   Rejoin,           // Connect anew, as a new member.
   SayLeaving,       // ... `leaving`; the verdict comes back.
   AwaitVerdict,     // Call leaving_overdue() after AgentStep::verdict_limit.
@@ -70,6 +74,7 @@ struct AgentLimits {
   std::chrono::milliseconds goodbye{500};           // For a verdict after we said that we leave.
   std::chrono::milliseconds others{5'000};          // For other agents to hear the last verdict.
   std::chrono::milliseconds others_margin{10'000};  // On top of their grace.
+  bool checks_node = false;
 };
 
 class AgentStateMachine {
@@ -102,6 +107,11 @@ class AgentStateMachine {
   AgentStep workers_reaped();
   AgentStep replacements_ready();  // Of workers that this attempt goes on without.
 
+  // After CheckNode, or before this node joins, or joins anew; if anybody still waits for it.
+  bool awaits_check() const { return checking_ || state_ == AgentState::Joining; }
+  AgentStep node_is_fit();
+  AgentStep node_is_unfit(bool connected);
+
   // From outside. `connected`: whether a coordinator could answer. The first signal stops the job
   // in good order; a second SIGINT or SIGQUIT is somebody at a keyboard who wants it over.
   AgentStep signal_received(int signal, bool connected);
@@ -110,6 +120,7 @@ class AgentStateMachine {
  private:
   AgentStep become(AgentState state, std::string reason, std::vector<AgentAction> actions = {},
                    int signal = 0);
+  AgentStep nobody_left(std::string reason);
   AgentStep end_with(int exit_status, std::string reason);
   AgentStep done(int exit_status, std::string reason);
   // Nobody runs here, and some are parked.
@@ -126,7 +137,8 @@ class AgentStateMachine {
   bool awaits_verdict_ = false;
   bool hosts_endpoint_ = false;
   bool kept_ = false;
-  bool rejoins_ = false;  // Was cut off, and has not been in a round since.
+  bool rejoins_ = false;   // Was cut off, and has not been in a round since.
+  bool checking_ = false;  // CheckNode is out, and ReportReaped is not.
 };
 
 }  // namespace ddprun::launcher

@@ -48,6 +48,12 @@ class Plan {
     describe_nodes();
     describe_endpoint();
     row("restarts", std::to_string(options_.max_restarts), source("max-restarts"));
+    if (!options_.node_check.empty()) {
+      row("node check",
+          fmt::format("{}, {} at most", options_.node_check,
+                      time_text(options_.node_check_timeout)),
+          source("node-check"));
+    }
     if (options_.spares > 0) {
       row("spares",
           fmt::format("{} for local rank{} 0{}", counted(options_.spares, "process", "processes"),

@@ -159,7 +159,8 @@ void WatchedJob::round_started(const rendezvous::RoundStart& round) {
 
 void WatchedJob::attempt_ended(const rendezvous::FirstCause& cause) {
   // Nobody is to blame for these, and an alert on failures must not go off at each preemption.
-  if (cause.kind == rendezvous::FirstCause::Kind::Interrupted ||
+  if ((cause.kind == rendezvous::FirstCause::Kind::Interrupted &&
+       !rendezvous::is_of_unfit_node(cause)) ||
       rendezvous::asks_to_be_queued_again(cause)) {
     return;
   }

@@ -90,6 +90,7 @@ const std::vector<WatchOptionRow>& doctor_option_table() {
       {"ssh-options", 0, "WORDS", "More options for ssh, as for ddprun."},
       {"copy-self", 0, "", "Send this ddprun to hosts that have none, and take it away again."},
       {"color", 0, "auto|always|never", "Colors; auto: on a terminal."},
+      {"brief", 0, "", "Only what is red, a line each: for ddprun --node-check, and scripts."},
       {"json", 0, "", "All that was found as one JSON object."}};
   return table;
 }
@@ -158,7 +159,9 @@ DoctorOptions parse_doctor_options(const std::vector<std::string>& words,
     result.write_hostfile = parse_output_file(*file);
   }
   result.json = find_given(split, "json") != nullptr;
-  for (const char* own : {"master-port", "timeout", "color", "write-hostfile", "json"}) {
+  result.brief = find_given(split, "brief") != nullptr;
+  if (result.json && result.brief) throw doctor_error("--json and --brief contradict each other");
+  for (const char* own : {"master-port", "timeout", "color", "write-hostfile", "json", "brief"}) {
     split.options.erase(own);
   }
   LaunchOptions job;

@@ -13,6 +13,7 @@ namespace ddprun::launcher {
 struct DoctorOptions {
   bool is_probe = false;  // The doctor's end on another host.
   bool json = false;
+  bool brief = false;
   ColorWhen color = ColorWhen::Auto;
   std::string write_hostfile;
   int port = 29500;

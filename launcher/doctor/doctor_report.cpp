@@ -180,14 +180,17 @@ std::string machine_line(const ExaminedHost& host) {
   return line;
 }
 
+std::string short_line(const Finding& finding) {
+  return fmt::format("{} {}: {}: {}", word_of(finding.level), finding.where, finding.what,
+                     finding.value);
+}
+
 void ReportText::block() {
   text_ += "\nTo paste into an issue (it holds no secret):\n```text\n";
   text_ += command_line::wrapped(report_.version, 0, columns);
   for (const Finding& finding : report_.findings) {
     if (finding.level == Level::Green) continue;
-    text_ += command_line::wrapped(fmt::format("{} {}: {}: {}", word_of(finding.level),
-                                               finding.where, finding.what, finding.value),
-                                   0, columns);
+    text_ += command_line::wrapped(short_line(finding), 0, columns);
   }
   constexpr std::size_t hosts_shown = 8;
   for (std::size_t i = 0; i < std::min(hosts_shown, report_.hosts.size()); ++i) {
@@ -222,6 +225,14 @@ const char* json_word(Level level) {
 
 std::string report_text(const DoctorReport& report, bool colors) {
   return ReportText(report, colors).text();
+}
+
+std::string report_brief(const DoctorReport& report) {
+  std::string text;
+  for (const Finding& finding : report.findings) {
+    if (finding.level == Level::Red) text += short_line(finding) + "\n";
+  }
+  return text;
 }
 
 std::string report_json(const DoctorReport& report) {

@@ -31,6 +31,9 @@ struct DoctorReport {
 // For a terminal or a file, in lines of 80 columns; the last lines are made to be pasted.
 std::string report_text(const DoctorReport& report, bool colors);
 
+// A line for each thing that is red; "" where nothing is.
+std::string report_brief(const DoctorReport& report);
+
 std::string report_json(const DoctorReport& report);
 
 // For --hostfile: the hosts that can form a job, with as many workers as --nproc-per-node auto

@@ -529,6 +529,8 @@ int run_doctor(const DoctorOptions& options, const std::string& launcher_path,
   report.platform = platform;
   if (options.json) {
     std::fputs(report_json(report).c_str(), stdout);
+  } else if (options.brief) {
+    std::fputs(report_brief(report).c_str(), stdout);
   } else {
     const bool colors = use_color(options.color, isatty(STDOUT_FILENO) != 0,
                                   environment_variable("NO_COLOR"), environment_variable("TERM"));

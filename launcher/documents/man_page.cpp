@@ -68,6 +68,7 @@ std::string exit_statuses() {
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"0", "All workers on all nodes ended with 0."},
       {std::to_string(status::usage), "The command line is wrong."},
+      {std::to_string(status::unfit), "This node's --node-check says that it is not fit."},
       {std::to_string(status::internal),
        "ddprun could not go on: the port is taken, a folder cannot be written."},
       {std::to_string(status::rendezvous_timeout),

@@ -44,6 +44,7 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.start_timeout = options.start_timeout;
   // Who said that it can park, and does not, has the time-out twice (workers/group_state.h).
   limits.stop_timeout = 2 * options.shutdown_timeout + std::chrono::seconds(60);
+  if (!options.node_check.empty()) limits.stop_timeout += options.node_check_timeout;
   limits.host_node_id = node_id;
   limits.master_addr = plan.master_addr;
   limits.master_port = port;

@@ -16,7 +16,8 @@ struct OwnStatus {
   int status;
 };
 // Not 2, which is known before any option is.
-constexpr std::array own_statuses = {OwnStatus{"internal", exit_status::internal},
+constexpr std::array own_statuses = {OwnStatus{"unfit", exit_status::unfit},
+                                     OwnStatus{"internal", exit_status::internal},
                                      OwnStatus{"timeout", exit_status::rendezvous_timeout},
                                      OwnStatus{"coordinator", exit_status::coordinator_lost},
                                      OwnStatus{"refused", exit_status::refused},

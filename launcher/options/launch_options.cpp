@@ -197,6 +197,12 @@ void Decision::decide_restarts() {
       result.spares = 0;
     }
   }
+  if (const auto* check = get("node-check"); check && check->value != "none") {
+    result.node_check = check->value;
+  }
+  if (const auto* limit = get("node-check-timeout")) {
+    result.node_check_timeout = parse_seconds(*limit, limit->value, milliseconds(1));
+  }
   if (const auto* limit = get("spare-timeout")) {
     const auto time = parse_seconds(*limit, limit->value, milliseconds(0));
     result.spare_timeout = time.count() > 0 ? std::optional(time) : std::nullopt;

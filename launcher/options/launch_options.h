@@ -101,7 +101,9 @@ struct LaunchOptions {
   // Limits.
   int max_restarts = 0;
   std::size_t restart_memory = 0;  // Bytes of this node that outlive its workers.
-  int spares = 0;                  // Processes kept ready on this node, for its first local ranks.
+  std::string node_check;          // For a shell: whether this node is fit for the job; "" = it is.
+  std::chrono::milliseconds node_check_timeout{30'000};
+  int spares = 0;  // Processes kept ready on this node, for its first local ranks.
   std::optional<std::chrono::milliseconds> spare_timeout =
       std::chrono::minutes(10);                    // To be ready.
   std::chrono::milliseconds restart_backoff{500};  // Of the second restart in a row; then doubled.

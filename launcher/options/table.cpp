@@ -161,7 +161,8 @@ const std::vector<OptionRow>& option_table() {
        "the others go on in place (docs/failures.md). report: nothing."},
       {"exit-code-map", 0, "NAME=N,...", "none", Failures, false,
        "Other exit statuses for ddprun's own, as in lost=138,preempted=138 for a scheduler that "
-       "tries again from 128 on: internal (70), timeout (71), coordinator (72), refused (73), lost "
+       "tries again from 128 on: unfit (69), internal (70), timeout (71), coordinator (72), "
+       "refused (73), lost "
        "(74), preempted (75). A worker's own code stays, except 75."},
       {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
        "Signals that shut the job down: the first asks the workers to stop; a second SIGINT or "
@@ -171,6 +172,13 @@ const std::vector<OptionRow>& option_table() {
       {"stay", 0, "", "off", Failures, false,
        "Go on when the ssh session that started the job is lost. Otherwise the job ends then as by "
        "SIGHUP, unless it was started by nohup or writes to a file."},
+      {"node-check", 0, "COMMAND", "none", Failures, false,
+       "What a shell runs to know whether this node is fit for the job, before it joins and "
+       "between "
+       "two attempts. 0: it is. Otherwise it leaves with 69, and an elastic job goes on without. "
+       "\"ddprun doctor --brief\" knows lost and worn-out GPUs, and more."},
+      {"node-check-timeout", 0, "SECONDS", "30", Failures, false,
+       "A --node-check that has not ended after this is killed, and the node counts as unfit."},
       {"spares", 0, "N", "0", Failures, false,
        "Processes of the program that are started ahead and wait for a rank, so that a restart "
        "need "

@@ -178,6 +178,10 @@ void EventLog::spare_ended(int place, int pid, const ExitStatus& status) {
                         {"signal", name_or_null(status.signal)}});
 }
 
+void EventLog::node_checked(const std::string& unfit, std::int64_t took_ms) {
+  write("node_checked", {{"fit", unfit.empty()}, {"why", unfit}, {"took_ms", took_ms}});
+}
+
 void EventLog::signal_received(int signal, bool forwarded) {
   write("signal_received", {{"signal", name_or_null(signal)}, {"forwarded", forwarded}});
 }

@@ -48,6 +48,7 @@ class EventLog {
   void stalled(const std::vector<int>& behind, const std::string& why, bool counts_as_lost);
   void straggler(const SlowRanks& slow);
   void worker_ended(const WorkerEnd& end);
+  void node_checked(const std::string& unfit, std::int64_t took_ms);
   void spare_started(int place, int pid);
   void spare_ready(int place, int pid, std::int64_t warmed_ms);
   void spare_ended(int place, int pid, const ExitStatus& status);

@@ -397,6 +397,7 @@ void fields(Visitor& visit, auto& message) {
     visit.number("nproc", message.nproc, 1, workers_per_node_limit);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
+    if (visit.has("unfit")) visit.text("unfit", message.unfit, short_bytes_max);
   } else if constexpr (is<Heartbeat, Message> || is<HandOver, Message>) {
     return;
   } else if constexpr (is<AskVote, Message>) {

@@ -26,6 +26,10 @@ int exit_status_of(const FirstCause& cause) {
   return exit_status::internal;
 }
 
+bool is_of_unfit_node(const FirstCause& cause) {
+  return cause.kind == FirstCause::Kind::Interrupted && !cause.message.empty();
+}
+
 bool asks_to_be_queued_again(const FirstCause& cause) {
   return cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == 0 &&
          cause.exit_code == exit_status::preempted;
@@ -81,6 +85,10 @@ std::string describe(const FirstCause& cause) {
     case FirstCause::Kind::NodeLost:
       return fmt::format("node {} ({}) was lost: {}", cause.node_rank, cause.host, cause.message);
     case FirstCause::Kind::Interrupted:
+      if (is_of_unfit_node(cause)) {
+        return fmt::format("node {} ({}) is not fit for the job: {}", cause.node_rank, cause.host,
+                           cause.message);
+      }
       return fmt::format("{} got {}", where(cause), signal_name(cause.signal));
   }
   return "unknown cause";

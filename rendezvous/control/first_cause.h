@@ -11,6 +11,7 @@ namespace ddprun::rendezvous {
 // Exit statuses of `ddprun` that are not a worker's own (docs/failures.md).
 namespace exit_status {
 constexpr int usage = 2;
+constexpr int unfit = 69;               // This node's --node-check said that it is not fit.
 constexpr int internal = 70;            // ddprun itself could not go on: no port, no directory ...
 constexpr int rendezvous_timeout = 71;  // Nodes were missing at the start, for the join timeout.
 constexpr int coordinator_lost = 72;    // The connection to the endpoint broke.
@@ -24,7 +25,9 @@ struct FirstCause {
     WorkerFailed,  // A worker ended with `exit_code` or by `signal`.
     StartFailed,   // A worker could not be started; `message` says which program and why.
     NodeLost,      // A node's connection broke or fell silent; `message` says which of the two.
-    Interrupted,   // Somebody sent `signal` to the launcher on `host`.
+    // Somebody sent `signal` to the launcher on `host`; or, where there is a `message`, that node
+    // is not fit for the job, says its --node-check, and leaves as by SIGTERM.
+    Interrupted,
   };
   Kind kind = Kind::WorkerFailed;
   std::string host;    // The node's host name, as it announced itself.
@@ -64,6 +67,9 @@ struct FirstCause {
 // The status with which a job that ended for this cause exits: the worker's own, 128+n for signal
 // n, or one of exit_status.
 int exit_status_of(const FirstCause& cause);
+
+// A node left because it is not fit for the job.
+bool is_of_unfit_node(const FirstCause& cause);
 
 // A worker that ended with exit_status::preempted has stopped because it was told to, or because
 // its time was over, and can go on later (`train` does so after it has saved): nobody is to blame,

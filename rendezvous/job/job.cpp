@@ -113,7 +113,7 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
   }
   if (const auto* gone = std::get_if<Reaped>(&message)) reaped(*node, *gone, now);
   if (const auto* more = std::get_if<CanGrow>(&message)) can_grow(*node, *more, now);
-  if (const auto* bye = std::get_if<Leaving>(&message)) leaving(*node, bye->signal, now);
+  if (const auto* bye = std::get_if<Leaving>(&message)) leaving(*node, *bye, now);
   return take();
 }
 
@@ -550,20 +550,26 @@ void Job::can_grow(const Node& node, const CanGrow& message, TimePoint now) {
 }
 
 // The launcher of `node` got a signal. That ends the job everywhere, except that an elastic job
-// goes on without a node that was preempted, or waits for another one in its place.
-void Job::leaving(Node& node, int signal, TimePoint now) {
+// goes on without a node that was preempted, or waits for another one in its place. So does one
+// whose node is not fit for it.
+void Job::leaving(Node& node, const Leaving& message, TimePoint now) {
   if (node.leaving) return;
   node.leaving = true;
+  const int signal = message.signal;
   const FirstCause cause{.kind = FirstCause::Kind::Interrupted,
                          .host = node.hello.host,
                          .node_rank = node.group_rank,
                          .pid = node.hello.pid,
                          .signal = signal,
                          .retriable = false,
-                         .attempt = std::max(attempt(), 0)};
+                         .attempt = std::max(attempt(), 0),
+                         .message = message.unfit};
+  if (is_of_unfit_node(cause)) log(describe(cause), Log::Level::Warning);
   if (others_go_on_without(node, signal)) {
     count_departure(node, now);
-    forming_.went(fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
+    forming_.went(is_of_unfit_node(cause)
+                      ? describe(cause)
+                      : fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
     if (phase_ == Phase::Running && node.part == Part::Running) {
       if (came_later(node)) return go_on_without_newcomer(describe(cause), now);
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);

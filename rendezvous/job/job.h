@@ -162,7 +162,7 @@ class Job {
   FirstCause placed(const Node& node, FirstCause cause) const;
   void consider_earlier(FirstCause cause, TimePoint now);
   void can_grow(const Node& node, const CanGrow& message, TimePoint now);
-  void leaving(Node& node, int signal, TimePoint now);
+  void leaving(Node& node, const Leaving& message, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
   void beat(TimePoint now);
   void put_out(PeerId peer, Finish finish, const std::string& why, TimePoint now);

@@ -56,6 +56,97 @@ TEST_CASE("a failed worker is reported before the others are stopped, and only o
   CHECK(agent.round_started().actions == Actions{StartWorkers});
 }
 
+namespace {
+
+AgentStateMachine checking_agent() {
+  AgentStateMachine agent({.checks_node = true});
+  agent.round_started();
+  agent.stop_received(SIGTERM, {});
+  REQUIRE(agent.workers_reaped().actions == Actions{CheckNode});
+  REQUIRE(agent.awaits_check());
+  return agent;
+}
+
+}  // namespace
+
+TEST_CASE("workers are reported as reaped when their node is known to be fit",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = checking_agent();
+  CHECK(agent.stop_received(SIGTERM, {}).actions.empty());
+  CHECK(agent.node_is_fit().actions == Actions{ReportReaped});
+  CHECK_FALSE(agent.awaits_check());
+  CHECK(agent.node_is_unfit(true).actions.empty());
+  CHECK(agent.round_started().actions == Actions{StartWorkers});
+
+  AgentStateMachine succeeded({.checks_node = true});
+  succeeded.round_started();
+  succeeded.workers_succeeded();
+  CHECK(succeeded.stop_received(SIGTERM, {}).actions == Actions{CheckNode});
+}
+
+TEST_CASE("an unfit node leaves, and ends as unfit whatever the job comes to",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = checking_agent();
+  const AgentStep step = agent.node_is_unfit(true);
+  CHECK(step.actions == Actions{SayLeaving, ReportReaped, AwaitVerdict});
+  SECTION("the job goes on") {
+    CHECK(agent.finish_received(exit_status::preempted).exit_status == exit_status::unfit);
+  }
+  SECTION("nobody answers") { CHECK(agent.leaving_overdue().exit_status == exit_status::unfit); }
+  SECTION("the job ends") {
+    agent.stop_received(SIGTERM, exit_status::preempted);
+    CHECK(agent.coordinator_lost().exit_status == exit_status::preempted);
+  }
+}
+
+TEST_CASE("the parked workers of an unfit node are ended before it leaves",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = checking_agent();
+  agent.workers_kept(true);
+  CHECK(agent.node_is_unfit(true).actions == Actions{SayLeaving, StopWorkers});
+  agent.workers_kept(false);
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
+  CHECK(agent.finish_received(exit_status::preempted).exit_status == exit_status::unfit);
+}
+
+TEST_CASE("a node that is not fit joins no job", "[launcher][agent_state]") {
+  AgentStateMachine agent({.checks_node = true});
+  CHECK(agent.awaits_check());
+  const AgentStep step = agent.node_is_unfit(false);
+  CHECK(step.actions == Actions{Exit});
+  CHECK(step.exit_status == exit_status::unfit);
+}
+
+TEST_CASE("what ends a job does not wait for the check of a node", "[launcher][agent_state]") {
+  AgentStateMachine agent = checking_agent();
+  SECTION("no attempt follows") {
+    CHECK(agent.stop_received(SIGTERM, 1).actions == Actions{ReportReaped});
+  }
+  SECTION("none follows, and workers are parked") {
+    agent.workers_kept(true);
+    CHECK(agent.stop_received(SIGTERM, 1).actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+  }
+  SECTION("a signal") {
+    CHECK(agent.signal_received(SIGTERM, true).actions ==
+          Actions{SayLeaving, ReportReaped, AwaitVerdict});
+  }
+  SECTION("the coordinator is lost") {
+    CHECK(agent.coordinator_lost().exit_status == exit_status::coordinator_lost);
+  }
+  SECTION("it is lost, and workers are parked") {
+    agent.workers_kept(true);
+    CHECK(agent.coordinator_lost().actions == Actions{StopWorkers});
+  }
+  SECTION("cut off: what is checked then is whether it may join again") {
+    CHECK(agent.cut_off().actions == Actions{Rejoin});
+    return;
+  }
+  CHECK_FALSE(agent.awaits_check());
+  CHECK(agent.node_is_fit().actions.empty());
+}
+
 TEST_CASE("a stop from the coordinator stops the workers with its signal",
           "[launcher][agent_state]") {
   AgentStateMachine agent = running_agent();

@@ -179,6 +179,15 @@ TEST_CASE("17.2: a plan says where metrics and the page will be", "[launcher][dr
   CHECK_FALSE(contains(plan({"/bin/true"}), "/metrics"));
 }
 
+TEST_CASE("a plan tells how a node is checked, and for how long", "[launcher][dry_run]") {
+  CHECK(line(plan({"/bin/true"}), "node check").empty());
+  CHECK(contains(line(plan({"--node-check=ddprun doctor --brief", "/bin/true"}), "node check"),
+                 "ddprun doctor --brief, 30 s at most   (--node-check="));
+  CHECK(contains(
+      line(plan({"--node-check=true", "--node-check-timeout=2.5", "/bin/true"}), "node check"),
+      "true, 2.5 s at most"));
+}
+
 TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][spares]") {
   const auto spares = [](const std::string& count) {
     return line(plan({"--nproc-per-node=2", "--max-restarts=1", "--spares=" + count, "/bin/true"}),

@@ -154,9 +154,12 @@ TEST_CASE("17.3: the report begins with what is red, fits 80 columns, and ends w
   CHECK_FALSE(contains(text, "\033"));
   CHECK(contains(report_text(two_hosts(), true), "\033[38;5;160mRED\033[39m"));
 
+  CHECK(report_brief(two_hosts()) == "RED host-a -> host-b: connection: port 29500: no answer\n");
+
   DoctorReport fine = two_hosts();
   fine.findings.resize(1);
   CHECK(contains(report_text(fine, false), "all green"));
+  CHECK(report_brief(fine).empty());
 }
 
 TEST_CASE("17.3: the report as JSON and the hostfile name the hosts that are fit", "[doctor]") {
@@ -211,6 +214,8 @@ TEST_CASE("17.3: the words behind doctor", "[doctor]") {
   CHECK(contains(refused({"--jsn"}), "unknown option --jsn"));
   CHECK(contains(refused({"-H"}), "needs a value"));
   CHECK(contains(refused({"--json=1"}), "takes no value"));
+  CHECK(contains(refused({"--json", "--brief"}), "contradict each other"));
+  CHECK(parsed({"--brief"}).brief);
   CHECK(contains(refused({"--master-port", "0"}), "--master-port=0"));
   CHECK(contains(refused({"--timeout", "x"}), "--timeout=x"));
   CHECK(contains(refused({"--timeout", "601"}), "600 seconds at most"));

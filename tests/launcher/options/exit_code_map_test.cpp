@@ -36,10 +36,11 @@ FirstCause worker_ended(int code, int signal = 0) {
 TEST_CASE("17.3: names of ddprun's exit statuses stand for their numbers", "[exit]") {
   CHECK(map_of("").empty());
   CHECK(map_of("lost=138") == std::map<int, int>{{74, 138}});
-  CHECK(map_of("internal=1,timeout=2,coordinator=3,refused=4,lost=5,preempted=255") ==
-        std::map<int, int>{{70, 1}, {71, 2}, {72, 3}, {73, 4}, {74, 5}, {75, 255}});
+  CHECK(map_of("unfit=9,internal=1,timeout=2,coordinator=3,refused=4,lost=5,preempted=255") ==
+        std::map<int, int>{{69, 9}, {70, 1}, {71, 2}, {72, 3}, {73, 4}, {74, 5}, {75, 255}});
   for (const char* wrong : {"lost", "lots=1", "=1", ",", "lost=138,", "74=138"}) {
-    CHECK(contains(refusal_of(wrong), "internal, timeout, coordinator, refused, lost, preempted"));
+    CHECK(contains(refusal_of(wrong),
+                   "unfit, internal, timeout, coordinator, refused, lost, preempted"));
   }
   for (const char* wrong : {"lost=0", "lost=256", "lost=", "lost=x"}) {
     CHECK(contains(refusal_of(wrong), "at least 1 and at most 255"));

@@ -982,6 +982,13 @@ TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][op
   CHECK_FALSE(options({"--spare-timeout=0"}).spare_timeout);
   CHECK_THROWS_AS(options({"--spare-timeout=-1"}), UsageExit);
 
+  CHECK(options({}).node_check.empty());
+  CHECK(options({"--node-check=none"}).node_check.empty());
+  CHECK(options({"--node-check=a -b"}).node_check == "a -b");
+  CHECK(options({}).node_check_timeout == 30s);
+  CHECK(options({"--node-check-timeout=0.5"}).node_check_timeout == 500ms);
+  CHECK_THROWS_AS(options({"--node-check-timeout=0"}), UsageExit);
+
   const auto useless = options({"--spares=1"});
   CHECK(useless.spares == 0);
   REQUIRE(useless.notes.size() == 1);

@@ -197,6 +197,7 @@ TEST_CASE("the small messages of agents are read back", "[rendezvous][control_me
   CHECK(round_trip(Stop{.attempt = 7, .signal = 15, .term = 2}).term == 2);
   CHECK(round_trip(RoundStart{.attempt = 7, .term = 2, .master_port = 1}).term == 2);
   CHECK(round_trip(Leaving{15}).signal == 15);
+  CHECK(round_trip(Leaving{15, "its GPU is lost"}).unfit == "its GPU is lost");
   round_trip(Heartbeat{});
 }
 

@@ -399,6 +399,22 @@ TEST_CASE("SIGTERM on one node of a static job ends it everywhere as preempted",
   CHECK(s.over == exit_status::preempted);
 }
 
+TEST_CASE("an unfit node of a static job ends it everywhere, with what is wrong there",
+          "[rendezvous][job]") {
+  Scenario s = two_running(3);
+  s.fail(1);
+  s.reap(1);
+  s.say(2, Leaving{15, "its GPU is lost"});
+  s.reap(2);
+
+  CHECK(s.over == exit_status::preempted);
+  const Finish finish = s.got_one<Finish>(1);
+  CHECK(finish.why.find("node 1 (host2) is not fit for the job: its GPU is lost") !=
+        std::string::npos);
+  REQUIRE(finish.cause);
+  CHECK(is_of_unfit_node(*finish.cause));
+}
+
 TEST_CASE("Ctrl-C sends SIGINT to the workers of all nodes", "[rendezvous][job]") {
   Scenario s = two_running(3);
 

@@ -78,6 +78,8 @@ struct Process {
   int own_signal = 0;
   std::optional<int> exit_status;
   Timer goodbye;
+  int checks = 0;  // That were begun: the last one alone counts.
+  bool unfit = false;
   // Its workers.
   bool workers = false;  // All run.
   bool reaping = false;  // Their end is on its way to the agent.
@@ -166,6 +168,7 @@ class World {
   void cause(const Fault& fault);
   Process* living(int machine);
   void start_agent(int machine);
+  void join(Process& process);
   void die(Process& process, bool silently);
   bool at_peace() const;
 
@@ -192,6 +195,7 @@ class World {
     process.agent.workers_kept(process.local.kept() > 0);
     return process.agent;
   }
+  void when_fit(Process& process, std::function<void()> go_on);
   void start_workers(Process& process);
   void stop_workers(Process& process, launcher::Keep keep);
   void fail_worker(Process& process);
@@ -210,7 +214,7 @@ class World {
   void goodbye_overdue(Process& process) { apply(process, machine(process).leaving_overdue()); }
   void round_done(int round);
   bool may_rejoin(const Process& process) const {
-    return !leads(process) && process.own_signal == 0;
+    return !leads(process) && process.own_signal == 0 && !process.unfit;
   }
 
   // launcher/membership/membership.cpp and launcher/membership/successor.cpp
@@ -280,6 +284,7 @@ class World {
   std::deque<Process> processes_;  // Also those that have ended: an index is never used twice.
   Arbiter arbiter_;
   RoundHistory history_;
+  std::set<int> unfit_machines_;
   bool succeeded_ = false;
   Outcome outcome_;
 };
@@ -369,7 +374,7 @@ void World::start_agent(int machine) {
   process.index = static_cast<int>(processes_.size()) - 1;
   process.machine = machine;
   network_.add_process(machine);
-  process.endpoint = machine == 0;
+  if (scenario_.checks) process.agent = AgentStateMachine{{.grace = grace, .checks_node = true}};
   if (scenario_.workers_min > 0) {
     launcher::SpareLimits limits = spare_limits;
     if (planted_ == Planted::WaitsForSpare) limits.ready_by.reset();
@@ -377,6 +382,11 @@ void World::start_agent(int machine) {
   }
   process.search = {search_limits, next_name(process)};
   renew_takeover(process, election_limit);
+  when_fit(process, [this, &process] { join(process); });
+}
+
+void World::join(Process& process) {
+  process.endpoint = process.machine == 0;
   if (process.endpoint) {
     process.takeover->leads();
     process.agent.endpoint_opened();
@@ -427,6 +437,9 @@ void World::cause(const Fault& fault) {
       return network_.reset(process->index);
     case FailWorker:
       return fail_worker(*process);
+    case Unfit:
+      unfit_machines_.insert(process->machine);
+      return;
     case HangReplacement:
       process->spares_hang_until = std::max(process->spares_hang_until, now() + fault.lasts);
       return;
@@ -590,11 +603,17 @@ void World::apply(Process& process, const AgentStep& step) {
       case AgentAction::ReportCanGrow:
         say(process, CanGrow{process.round.attempt, process.round.term, workers_on(process)});
         break;
+      case AgentAction::CheckNode:
+        when_fit(process, [this, &process] { apply(process, machine(process).node_is_fit()); });
+        break;
       case AgentAction::Rejoin:
-        at(now(), process.index, [this, &process] { rejoin(process); });
+        when_fit(process, [this, &process] {
+          if (process.agent.state() != AgentState::Joining) return;
+          at(now(), process.index, [this, &process] { rejoin(process); });
+        });
         break;
       case AgentAction::SayLeaving:
-        say(process, Leaving{process.own_signal});
+        say(process, process.unfit ? Leaving{SIGTERM, "sick"} : Leaving{process.own_signal});
         break;
       case AgentAction::AwaitVerdict:
         arm(process, &Process::goodbye, now() + step.verdict_limit, &World::goodbye_overdue);
@@ -603,6 +622,19 @@ void World::apply(Process& process, const AgentStep& step) {
         return end(process, step.exit_status, step.linger);
     }
   }
+}
+
+void World::when_fit(Process& process, std::function<void()> go_on) {
+  if (!scenario_.checks) return go_on();
+  const int check = ++process.checks;
+  after(between(1, chance_.one_in(6) ? 3'000 : 60), process.index,
+        [this, &process, check, go_on = std::move(go_on)] {
+          if (process.exit_status || process.checks != check) return;
+          if (!unfit_machines_.contains(process.machine)) return go_on();
+          tell(process, "is not fit");
+          process.unfit = true;
+          apply(process, machine(process).node_is_unfit(process.client != nothing));
+        });
 }
 
 void World::start_workers(Process& process) {

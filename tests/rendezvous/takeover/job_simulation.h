@@ -44,6 +44,7 @@ struct Fault {
     FailWorker,  // One of its workers fails, if it has any.
     Preempt,     // SIGTERM.
     NoArbiter,   // What the agent asks of the arbiter fails.
+    Unfit,       // From now on the checks of its machine say no, in a job that has them.
     HangReplacement,  // Of workers that its node has lost: what is started neither gets ready nor
                       // ends.
   };
@@ -65,6 +66,7 @@ struct Scenario {
   bool elastic = true;  // Otherwise static: all nodes, each with its machine's rank.
   // A node goes on with those of its workers that live, if so many do; 0: its workers cannot park.
   int workers_min = 0;
+  bool checks = false;  // Each node checks whether it is fit before it joins and between attempts.
   std::vector<Fault> faults;
 };
 
@@ -73,6 +75,8 @@ Scenario random_scenario(std::uint64_t seed,
 Scenario random_static_scenario(std::uint64_t seed);
 // Nodes of two to four workers that go on with fewer.
 Scenario random_shrinking_scenario(std::uint64_t seed);
+// Of nodes that check whether they are fit some turn out not to be.
+Scenario random_checking_scenario(std::uint64_t seed);
 
 // One line for the job, and one for each fault: "at 1.200 s: cut 0 -> 2 for 3.000 s".
 std::string to_text(const Fault& fault);

@@ -79,6 +79,37 @@ TEST_CASE("16.3: a job whose nodes go on with fewer workers stays one, and has a
   CHECK(found.grown > found.schedules / 3);
 }
 
+TEST_CASE("a job whose nodes check themselves stays one, whatever fails",
+          "[rendezvous][takeover][simulation][checks]") {
+  const Searched found = search([](std::uint64_t seed) { return random_checking_scenario(seed); });
+  CHECK(found.elections > found.schedules / 5);
+  CHECK(found.ran_on > found.schedules / 4);
+}
+
+TEST_CASE("an unfit node ends no job of which enough nodes are left",
+          "[rendezvous][takeover][simulation][checks]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Scenario scenario = parse_scenario(
+        "job of 5 nodes, 2 to 5 in a round, 5 restarts, 0 s of work, seed 1\n"
+        "checks\n"
+        "at 3.000 s: unfit 0\n"
+        "at 3.000 s: fail-worker 1\n");
+    scenario.seed = seed;
+    scenario.faults[0].node = static_cast<int>(seed % 5);
+    scenario.faults[1].at = Milliseconds(3'000 + 5 * seed);
+    const Outcome outcome = run(scenario);
+    if (!outcome.ran_on || !outcome.violation.empty()) FAIL(story_of(scenario));
+    // It has no part in what goes on: a failure of a worker there would be none.
+    scenario.faults.push_back({.kind = Fault::Kind::FailWorker,
+                               .at = Milliseconds(12'000),
+                               .node = static_cast<int>(seed % 5)});
+    const auto story = story_of(scenario);
+    INFO(story);
+    CHECK(story.find("is not fit") != story.npos);
+    CHECK(story.find("ends with 69") != story.npos);
+  }
+}
+
 TEST_CASE("16.1: a static job waits for its node 0 under another coordinator",
           "[rendezvous][takeover][simulation]") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
@@ -256,6 +287,8 @@ TEST_CASE("a scenario is the same when it is read again", "[rendezvous][takeover
     CHECK(to_text(parse_scenario(text)) == text);
     const std::string fixed_ranks = to_text(random_static_scenario(seed));
     CHECK(to_text(parse_scenario(fixed_ranks)) == fixed_ranks);
+    const std::string checking = to_text(random_checking_scenario(seed));
+    CHECK(to_text(parse_scenario(checking)) == checking);
     CHECK(run(parse_scenario(text), Planted::Nothing, true).story ==
           run(scenario, Planted::Nothing, true).story);
   }

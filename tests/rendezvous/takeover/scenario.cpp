@@ -22,7 +22,7 @@ struct Words {
   std::string_view name;
   bool lasts;
 };
-constexpr std::array<Words, 11> vocabulary{
+constexpr std::array<Words, 12> vocabulary{
     {{Fault::Kind::Cut, "cut", true},
      {Fault::Kind::Isolate, "isolate", true},
      {Fault::Kind::Break, "break", false},
@@ -33,6 +33,7 @@ constexpr std::array<Words, 11> vocabulary{
      {Fault::Kind::FailWorker, "fail-worker", false},
      {Fault::Kind::Preempt, "preempt", false},
      {Fault::Kind::NoArbiter, "no-arbiter", true},
+     {Fault::Kind::Unfit, "unfit", false},
      {Fault::Kind::HangReplacement, "hang-replacement", true}}};
 
 constexpr std::array<std::pair<rendezvous::Arbitration, std::string_view>, 2> arbiters{
@@ -205,6 +206,23 @@ Scenario random_shrinking_scenario(std::uint64_t seed) {
   return scenario;
 }
 
+Scenario random_checking_scenario(std::uint64_t seed) {
+  Scenario scenario = random_scenario(seed);
+  Chance chance(seed ^ 0xF17);
+  scenario.checks = true;
+  if (chance.one_in(4)) scenario.workers_min = 1;
+  const std::size_t count = 1 + chance.below(2);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int node = static_cast<int>(chance.below(static_cast<std::size_t>(scenario.nodes)));
+    const Milliseconds at(300 + chance.below(3'000));
+    scenario.faults.push_back({.kind = Fault::Kind::Unfit, .at = at, .node = node});
+    scenario.faults.push_back({.kind = Fault::Kind::FailWorker,
+                               .at = at + Milliseconds(chance.below(300)),
+                               .node = chance.one_in(2) ? node : 0});
+  }
+  return scenario;
+}
+
 std::string to_text(const Fault& fault) {
   const Words& words = *std::find_if(vocabulary.begin(), vocabulary.end(),
                                      [&](const Words& known) { return known.kind == fault.kind; });
@@ -226,6 +244,7 @@ std::string to_text(const Scenario& scenario) {
   if (scenario.workers_min > 0) {
     text += fmt::format("fewer workers, {} at least\n", scenario.workers_min);
   }
+  if (scenario.checks) text += "checks\n";
   for (const Fault& fault : scenario.faults) text += to_text(fault) + "\n";
   return text;
 }
@@ -253,6 +272,8 @@ Scenario parse_scenario(const std::string& text) {
     } else if (word == "fewer") {
       in >> word >> scenario.workers_min >> word >> word;
       if (!in) throw std::invalid_argument("how few?");
+    } else if (word == "checks") {
+      scenario.checks = true;
     } else if (word == "static") {
       scenario.elastic = false;
     } else {

@@ -1,0 +1,142 @@
+// A shell that runs the command, with a limit. What it has written is shown only where it says no.
+#include "launcher/node_check.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <asio/post.hpp>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "launcher/ssh/hosts_plan.h"
+#include "rendezvous/control/first_cause.h"
+#include "rendezvous/time_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::time_text;
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kept_bytes = 8'192;  // Of each stream, from its end.
+constexpr auto tell_after = std::chrono::seconds{2};
+
+void keep_end(std::string& kept, std::string_view bytes) {
+  kept += bytes;
+  if (kept.size() > kept_bytes) kept.erase(0, kept.size() - kept_bytes);
+}
+
+// Less what are options of this job, and would be those of a ddprun that is asked.
+std::vector<std::string> environment_of_check() {
+  std::vector<std::string> all = own_environment();
+  std::erase_if(all, [](const std::string& entry) { return entry.rfind("PET_", 0) == 0; });
+  return all;
+}
+
+std::string_view last_line(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t end = text.find_last_not_of(blanks);
+  if (end == text.npos) return {};
+  text = text.substr(0, end + 1);
+  const std::size_t begin = text.find_last_of("\r\n");
+  return begin == text.npos ? text : text.substr(begin + 1);
+}
+
+std::string how_it_ended(const ExitStatus& status, bool killed, milliseconds limit) {
+  if (killed) return fmt::format("did not end within {}", time_text(limit));
+  if (status.signal != 0) return "was killed by " + rendezvous::signal_name(status.signal);
+  return fmt::format("ended with {}", status.exit_code);
+}
+
+}  // namespace
+
+std::string what_check_says(const ExitStatus& status, bool killed, milliseconds limit,
+                            std::string_view out, std::string_view err) {
+  if (!killed && status.signal == 0 && status.exit_code == 0) return "";
+  std::string text = "its --node-check " + how_it_ended(status, killed, limit);
+  std::string_view said = last_line(err);
+  if (said.empty()) said = last_line(out);
+  if (!said.empty()) text.append(": ").append(said);
+  return text;
+}
+
+struct NodeCheck::Run {
+  Run(asio::io_context& io, Done to)
+      : done(std::move(to)),
+        timer(io),
+        process(io, {.on_out = [this](std::string_view bytes) { keep_end(out, bytes); },
+                     .on_err = [this](std::string_view bytes) { keep_end(err, bytes); },
+                     .on_end = [this](const ExitStatus& status) { ended(status); },
+                     .may_read = [] { return true; }}) {}
+
+  void ended(const ExitStatus& status) {
+    over = true;
+    timer.cancel();
+    Result result{.unfit = what_check_says(status, killed, limit, out, err),
+                  .output = out + err,
+                  .took = duration_cast<milliseconds>(steady_clock::now() - begun)};
+    tell(std::move(result));
+  }
+  void tell(Result result) {
+    if (auto to = std::exchange(done, nullptr)) to(result);
+  }
+
+  Done done;  // Null: it was told, or nobody wants to know any more.
+  milliseconds limit{0};
+  steady_clock::time_point begun = steady_clock::now();
+  bool told_of_wait = false;
+  bool killed = false;
+  bool over = false;  // The process is reaped, or was never there.
+  std::string out, err;
+  asio::steady_timer timer;
+  PipedProcess process;
+};
+
+NodeCheck::NodeCheck(asio::io_context& io, std::string command, milliseconds limit)
+    : io_(io), command_(std::move(command)), limit_(limit) {}
+
+NodeCheck::~NodeCheck() = default;
+
+void NodeCheck::start(Done done) {
+  std::erase_if(runs_, [](const auto& run) { return run->over; });
+  for (const auto& run : runs_) {
+    run->done = nullptr;
+    run->process.kill();
+    run->timer.cancel();
+  }
+  const auto run = std::make_shared<Run>(io_, std::move(done));
+  run->limit = limit_;
+  const int error = run->process.start({"/bin/sh", "-c", command_}, environment_of_check());
+  if (error != 0) {
+    run->over = true;
+    asio::post(io_, [run, error] {
+      run->tell({.unfit = fmt::format("its --node-check could not be started: /bin/sh: {}",
+                                      std::strerror(error))});
+    });
+  } else {
+    run->process.close_input();
+    wait(run);
+  }
+  runs_.push_back(run);
+}
+
+// Twice: until somebody should know what is waited for, and for the rest.
+void NodeCheck::wait(const std::shared_ptr<Run>& run) {
+  const bool first = !std::exchange(run->told_of_wait, true);
+  const auto due = run->begun + (first ? std::min<milliseconds>(tell_after, limit_) : limit_);
+  run->timer.expires_at(due);
+  run->timer.async_wait([this, run](const asio::error_code& error) {
+    if (error || !run->done) return;
+    if (steady_clock::now() < run->begun + limit_) {
+      spdlog::info("waiting for this node's check, {} at most: {}", time_text(limit_), command_);
+      return wait(run);
+    }
+    run->killed = true;
+    run->process.kill();
+  });
+}
+
+}  // namespace ddprun::launcher
