@@ -10,18 +10,23 @@
 #include <vector>
 
 #include "launcher/ssh/hosts_plan.h"
+#include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/visible_text.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::clean_text;
 using rendezvous::time_text;
+using rendezvous::visible_text;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kept_bytes = 8'192;  // Of each stream, from its end.
+constexpr std::size_t said_bytes_max = 400;
 constexpr auto tell_after = std::chrono::seconds{2};
 
 void keep_end(std::string& kept, std::string_view bytes) {
@@ -59,8 +64,9 @@ std::string what_check_says(const ExitStatus& status, bool killed, milliseconds 
   std::string text = "its --node-check " + how_it_ended(status, killed, limit);
   std::string_view said = last_line(err);
   if (said.empty()) said = last_line(out);
-  if (!said.empty()) text.append(": ").append(said);
-  return text;
+  if (said.empty()) return text;
+  // It ends in logs, JSON and on other nodes' terminals.
+  return text + ": " + visible_text(clean_text(said, said_bytes_max), rendezvous::Lines::Escape);
 }
 
 struct NodeCheck::Run {
@@ -75,12 +81,12 @@ struct NodeCheck::Run {
   void ended(const ExitStatus& status) {
     over = true;
     timer.cancel();
-    Result result{.unfit = what_check_says(status, killed, limit, out, err),
-                  .output = out + err,
-                  .took = duration_cast<milliseconds>(steady_clock::now() - begun)};
-    tell(std::move(result));
+    const Result result{.unfit = what_check_says(status, killed, limit, out, err),
+                        .output = out + err,
+                        .took = duration_cast<milliseconds>(steady_clock::now() - begun)};
+    tell(result);
   }
-  void tell(Result result) {
+  void tell(const Result& result) {
     if (auto to = std::exchange(done, nullptr)) to(result);
   }
 

@@ -57,8 +57,13 @@ TEST_CASE("a check has nothing to read, and of what it writes the end is kept",
           "[launcher][node_check]") {
   CHECK(result_of("read line || exit 4").unfit == "its --node-check ended with 4");
   const auto result = result_of("head -c 100000 /dev/zero | tr '\\0' x; echo end; exit 1");
-  CHECK(result.unfit.size() < 8'300);
+  CHECK(result.unfit == "its --node-check ended with 1: " + std::string(400, 'x'));
   CHECK(result.output.size() == 8'192);
+}
+
+TEST_CASE("what a check says may be read anywhere", "[launcher][node_check]") {
+  CHECK(result_of("printf 'a\\033[2Jb\\377\\n'; exit 1").unfit ==
+        "its --node-check ended with 1: a^[[2Jb?");
 }
 
 TEST_CASE("the options of a job are none of a ddprun that its check asks",
