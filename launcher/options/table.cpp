@@ -174,8 +174,8 @@ const std::vector<OptionRow>& option_table() {
        "SIGHUP, unless it was started by nohup or writes to a file."},
       {"node-check", 0, "COMMAND", "none", Failures, false,
        "What a shell runs to know whether this node is fit for the job, before it joins and "
-       "between "
-       "two attempts. 0: it is. Otherwise it leaves with 69, and an elastic job goes on without. "
+       "between two attempts. 0: it is. Otherwise it leaves with 69, and an elastic job goes on "
+       "without. "
        "\"ddprun doctor --brief\" knows lost and worn-out GPUs, and more."},
       {"node-check-timeout", 0, "SECONDS", "30", Failures, false,
        "A --node-check that has not ended after this is killed, and the node counts as unfit."},

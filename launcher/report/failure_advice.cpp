@@ -115,9 +115,8 @@ const std::vector<Row>& rows() {
         "GPU is lost", "fallen off the bus"},
        false,
        "the GPU or its NVLink is defective, or was lost: take this node out of the job, look for "
-       "Xid in the kernel's log (dmesg); nvidia-smi --gpu-reset, or reboot; with --node-check "
-       "\"ddprun "
-       "doctor --brief\" a node whose GPU is lost leaves by itself"},
+       "Xid in the kernel's log (dmesg); nvidia-smi --gpu-reset, or reboot; with "
+       "--node-check \"ddprun doctor --brief\" a node whose GPU is lost leaves by itself"},
       {{"unspecified launch failure"},
        false,
        "a CUDA kernel crashed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1; "
