@@ -177,11 +177,23 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
     INFO(row.name);
     const bool is_file = row.name == "report" || row.name == "tie-breaker";
     const std::string bad = row.is_flag() ? "maybe" : is_file ? "/" : "\x01";
-    if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
+    const bool is_any_text =
+        row.name == "log-dir" || row.name == "log-line-prefix-template" || row.name == "node-check";
+    if (is_any_text) continue;
     if (row.name.rfind("duplicate-", 0) == 0) continue;
     CHECK(check_contains(error_of({}, {{row.variable(), bad}}),
                          row.name == "rdzv-id" ? "--rdzv-id" : row.variable()));
   }
+}
+
+TEST_CASE("the command that checks a node is any text", "[options]") {
+  CHECK(options({}).node_check.empty());
+  CHECK(options({"--node-check=none"}).node_check.empty());
+  CHECK(options({"--node-check", "a -b"}).node_check == "a -b");
+  CHECK(options({}, {{"PET_NODE_CHECK", "a -b"}}).node_check == "a -b");
+  CHECK(options({}).node_check_timeout == std::chrono::seconds(30));
+  CHECK(options({"--node-check-timeout=0.5"}).node_check_timeout == std::chrono::milliseconds(500));
+  CHECK(check_contains(error_of({"--node-check-timeout=0"}), "--node-check-timeout=0"));
 }
 
 TEST_CASE("17.2: stalls are looked for and told, and fail what is told to fail", "[options]") {
@@ -981,13 +993,6 @@ TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][op
   CHECK(options({"--spare-timeout=2.5"}).spare_timeout == 2500ms);
   CHECK_FALSE(options({"--spare-timeout=0"}).spare_timeout);
   CHECK_THROWS_AS(options({"--spare-timeout=-1"}), UsageExit);
-
-  CHECK(options({}).node_check.empty());
-  CHECK(options({"--node-check=none"}).node_check.empty());
-  CHECK(options({"--node-check=a -b"}).node_check == "a -b");
-  CHECK(options({}).node_check_timeout == 30s);
-  CHECK(options({"--node-check-timeout=0.5"}).node_check_timeout == 500ms);
-  CHECK_THROWS_AS(options({"--node-check-timeout=0"}), UsageExit);
 
   const auto useless = options({"--spares=1"});
   CHECK(useless.spares == 0);
