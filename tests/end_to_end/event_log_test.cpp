@@ -263,6 +263,18 @@ TEST_CASE("every event is what its documentation says") {
   CHECK(of_stuck.back()["event"] == "output_dropped");
   CHECK(of_stuck.back()["bytes"] > 0);
 
+  const std::string unfit = folder / "unfit.jsonl";
+  const auto sick = run(launch({"--standalone", "--event-log", unfit, "--node-check",
+                                "echo GPU 3 was lost; exit 1", "true"}),
+                        30s);
+  CHECK(sick.status == 69);
+  const auto of_unfit = read_log(unfit);
+  check_against_document(of_unfit, seen);
+  REQUIRE(named(of_unfit, "node_checked").size() == 1);
+  CHECK(named(of_unfit, "node_checked")[0]["fit"] == false);
+  CHECK(named(of_unfit, "node_checked")[0]["why"] ==
+        "its --node-check ended with 1: GPU 3 was lost");
+
   std::set<std::string> known;
   for (const auto& [name, fields] : documented().of_event) known.insert(name);
   CHECK(seen == known);
