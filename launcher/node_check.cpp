@@ -5,10 +5,15 @@
 #include <spdlog/spdlog.h>
 
 #include <asio/post.hpp>
+#include <csignal>
 #include <cstring>
+#include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "launcher/processes/child_guard.h"
+#include "launcher/processes/child_sessions.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
@@ -78,8 +83,34 @@ struct NodeCheck::Run {
                      .on_end = [this](const ExitStatus& status) { ended(status); },
                      .may_read = [] { return true; }}) {}
 
+  ~Run() { kill(); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Returns 0, or the number of the error for which it could not be started.
+  int start(const std::string& command) {
+    const int error = process.start({"/bin/sh", "-c", command}, environment_of_check());
+    if (error != 0) return error;
+    over = false;
+    process.close_input();
+    try {
+      guard.emplace().add_session(process.pid());
+    } catch (const std::system_error& failure) {
+      spdlog::warn("no guard ends this node's check should this launcher be killed: {}",
+                   failure.what());
+    }
+    return 0;
+  }
+  // Also what has left its process group.
+  void kill() const {
+    if (over) return;
+    for (const ProcessRow& row : read_with_descendants({process.pid()})) {
+      if (row.state != 'Z') ::kill(row.pid, SIGKILL);
+    }
+  }
   void ended(const ExitStatus& status) {
     over = true;
+    guard.reset();
     timer.cancel();
     const Result result{.unfit = what_check_says(status, killed, limit, out, err),
                         .output = out + err,
@@ -95,10 +126,11 @@ struct NodeCheck::Run {
   steady_clock::time_point begun = steady_clock::now();
   bool told_of_wait = false;
   bool killed = false;
-  bool over = false;  // The process is reaped, or was never there.
+  bool over = true;  // The process is reaped, or was never there.
   std::string out, err;
   asio::steady_timer timer;
   PipedProcess process;
+  std::optional<ChildGuard> guard;
 };
 
 NodeCheck::NodeCheck(asio::io_context& io, std::string command, milliseconds limit)
@@ -110,20 +142,17 @@ void NodeCheck::start(Done done) {
   std::erase_if(runs_, [](const auto& run) { return run->over; });
   for (const auto& run : runs_) {
     run->done = nullptr;
-    run->process.kill();
+    run->kill();
     run->timer.cancel();
   }
   const auto run = std::make_shared<Run>(io_, std::move(done));
   run->limit = limit_;
-  const int error = run->process.start({"/bin/sh", "-c", command_}, environment_of_check());
-  if (error != 0) {
-    run->over = true;
+  if (const int error = run->start(command_); error != 0) {
     asio::post(io_, [run, error] {
       run->tell({.unfit = fmt::format("its --node-check could not be started: /bin/sh: {}",
                                       std::strerror(error))});
     });
   } else {
-    run->process.close_input();
     wait(run);
   }
   runs_.push_back(run);
@@ -141,7 +170,7 @@ void NodeCheck::wait(const std::shared_ptr<Run>& run) {
       return wait(run);
     }
     run->killed = true;
-    run->process.kill();
+    run->kill();
   });
 }
 

@@ -39,8 +39,9 @@ class PipedProcess {
   // In order. `owner` keeps the bytes until they are written.
   void send(std::shared_ptr<const void> owner, std::string_view bytes);
   void send(std::string text);
-  void close_input();  // What was not sent yet is not.
-  void kill();         // With its process group.
+  void close_input();                                      // What was not sent yet is not.
+  void kill();                                             // With its process group.
+  int pid() const { return child_ ? child_->pid() : -1; }  // Until on_end.
   void go_on();
 
  private:

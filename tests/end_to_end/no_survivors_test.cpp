@@ -34,6 +34,21 @@ TEST_CASE("no process outlives a launcher killed while it waits for nodes") {
   CHECK(place.is_deserted(10s));
 }
 
+TEST_CASE("no process outlives a launcher whose node is being checked") {
+  const Place place;
+  Process job(launch({"--standalone", "--node-check",
+                      "setsid sleep 300 & sleep 300 & echo asks >&2; wait", "/bin/true"}),
+              place.variables());
+  REQUIRE(job.wait_for_output("waiting for this node's check", 20s));
+  REQUIRE(place.processes().size() >= 4);  // The launcher, the shell, two programs.
+  SECTION("killed") { job.send_signal(SIGKILL); }
+  SECTION("stopped") {
+    job.send_signal(SIGTERM);
+    CHECK(job.wait(20s).status == 75);
+  }
+  CHECK(place.is_deserted(10s));
+}
+
 TEST_CASE("no process outlives a launcher killed in the middle of its start") {
   for (const int started : {1, 4, 16, 31}) {
     INFO("killed when " << started << " of 32 workers were started");
