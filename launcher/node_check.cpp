@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "launcher/processes/child_guard.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
-#include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/visible_text.h"

@@ -32,6 +32,7 @@
 #include "launcher/options/help.h"
 #include "launcher/output/color.h"
 #include "launcher/output/whole_file.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/processes/piped_process.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/counted.h"

@@ -26,7 +26,16 @@
 #include "rendezvous/unique_fd.h"
 #include "rendezvous/worker_key_place.h"
 
+extern char** environ;  // NOLINT: of the C library.
+
 namespace ddprun::launcher {
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  return all;
+}
+
 namespace {
 
 constexpr std::size_t child_stack_bytes = 64 * 1024;

@@ -16,6 +16,8 @@
 
 namespace ddprun::launcher {
 
+std::vector<std::string> own_environment();  // "NAME=value", all of it.
+
 // What a child is started with. The child has exactly descriptors 0, 1 and 2, with `key_fd` 3, with
 // `spare_fd` 4, with `memory_fd` 5 and with `progress_fd` 6; every other one of this process is
 // closed in it. Signal mask empty, all dispositions default.

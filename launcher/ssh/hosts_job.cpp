@@ -31,6 +31,7 @@
 #include "launcher/output/last_output.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/whole_file.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/processes/piped_process.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/ssh/hosts_plan.h"

@@ -15,19 +15,12 @@
 
 #include "launcher/hosts/chosen_environment.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/processes/child_process.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/secure/job_secret.h"
 
-extern char** environ;  // NOLINT: of the C library.
-
 namespace ddprun::launcher {
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
-  return all;
-}
 
 std::string own_folder() {
   std::error_code error;

@@ -13,8 +13,6 @@
 
 namespace ddprun::launcher {
 
-std::vector<std::string> own_environment();  // NAME=VALUE.
-
 // The folder as the user knows it: with symbolic links, whose targets other hosts may not have.
 std::string own_folder();
 

@@ -19,8 +19,6 @@
 #include "launcher/workers/rank_channel.h"
 #include "rendezvous/unique_fd.h"
 
-extern char** environ;
-
 namespace ddprun::launcher {
 namespace {
 
@@ -48,8 +46,7 @@ void connect_pipe(Connection& connection) {
 std::vector<std::string> make_environment(
     const std::vector<std::pair<std::string, std::string>>& variables, const std::string& extra) {
   std::map<std::string, std::string> merged;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
+  for (const std::string& text : own_environment()) {
     const std::size_t equals = text.find('=');
     if (equals != text.npos) merged[text.substr(0, equals)] = text.substr(equals + 1);
   }

