@@ -99,6 +99,10 @@ TEST_CASE("an unfit node ends no job of which enough nodes are left",
     scenario.faults[1].at = Milliseconds(3'000 + 5 * seed);
     const Outcome outcome = run(scenario);
     if (!outcome.ran_on || !outcome.violation.empty()) FAIL(story_of(scenario));
+    // Where node 1 had no worker at that time, nobody was asked: a later failure asks all.
+    scenario.faults.push_back({.kind = Fault::Kind::FailWorker,
+                               .at = Milliseconds(12'000),
+                               .node = static_cast<int>(seed % 5)});
     const std::string story = story_of(scenario);
     INFO(story);
     CHECK(story.find("ends with 69") != story.npos);
