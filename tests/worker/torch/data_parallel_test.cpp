@@ -303,7 +303,8 @@ TEST_CASE("replicas of another shape, or a module elsewhere, are refused", "[wor
 struct ReplicatedNetImpl : torch::nn::Module {
   explicit ReplicatedNetImpl(const std::shared_ptr<SmallNetImpl>& net)
       : parallel(register_module("net", net), {at::kCPU, at::kCPU},
-                 [] { return std::make_shared<SmallNetImpl>(); }) {}
+                 // Its numbers are for nothing; but drawn beside another rank's they would change them.
+                 [] { return seeded(0, [] { return std::make_shared<SmallNetImpl>(); }); }) {}
   at::Tensor forward(const at::Tensor& x) { return parallel.forward(x); }
   DataParallel<SmallNetImpl> parallel;
 };
