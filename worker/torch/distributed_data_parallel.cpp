@@ -13,11 +13,12 @@ namespace ddprun::worker {
 namespace {
 
 // Modules whose buffers are read in evaluation mode only. Not those derived from them, which may
-// read them in training (batch renormalisation does); SyncBatchNorm2d is ours and does not.
+// read them in training (batch renormalisation does); SyncBatchNorms are ours and do not.
 bool keeps_running_statistics(const torch::nn::Module& module) {
   const std::type_info& type = typeid(module);
   return type == typeid(torch::nn::BatchNorm1dImpl) || type == typeid(torch::nn::BatchNorm2dImpl) ||
-         type == typeid(torch::nn::BatchNorm3dImpl) || type == typeid(SyncBatchNorm2dImpl);
+         type == typeid(torch::nn::BatchNorm3dImpl) || type == typeid(SyncBatchNorm1dImpl) ||
+         type == typeid(SyncBatchNorm2dImpl) || type == typeid(SyncBatchNorm3dImpl);
 }
 
 // A parameter that two modules share has two names and one gradient.

@@ -13,9 +13,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-const std::vector<std::int64_t> all_but_channels{0, 2, 3};
+// All dimensions but that of the channels.
+std::vector<std::int64_t> summed_dimensions(const at::Tensor& input) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
 
-at::Tensor per_channel(const at::Tensor& values) { return values.view({1, -1, 1, 1}); }
+// [C] as what is multiplied with each channel of an input.
+at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
+  shape[1] = -1;
+  return values.view(shape);
+}
 
 void sum_over_ranks(const BatchNormGroup& group, at::Tensor& values) {
   if (group.world_size == 1) return;
@@ -51,7 +61,7 @@ at::Tensor statistics_row(const at::Tensor& input) {
   at::Tensor row = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
   if (count == 0) return row;
   const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
-  const auto [variance, mean] = at::var_mean(wide, all_but_channels, /*correction=*/0);
+  const auto [variance, mean] = at::var_mean(wide, summed_dimensions(input), /*correction=*/0);
   row.narrow(0, 0, channels).copy_(mean);
   row.narrow(0, channels, channels).copy_(variance);
   row[2 * channels].fill_(static_cast<double>(count));
@@ -119,7 +129,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     // What follows would be differentiated as it stands, without the sums over the ranks.
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "second derivatives through SyncBatchNorm are not there: call backward without "
-                "create_graph, or use BatchNorm2d");
+                "create_graph, or use BatchNorm");
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
     const at::Tensor& count = saved[4];
@@ -151,8 +161,8 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const at::Tensor scale = weight.defined() ? invstd * weight : invstd;
     const at::Tensor of_x = scale * invstd * sums[1];
     const at::Tensor of_channel = of_x * mean - scale * sums[0];
-    const at::Tensor dx = (dy * per_channel(scale) - input * per_channel(of_x))
-                              .add_(per_channel(of_channel))
+    const at::Tensor dx = (dy * per_channel(scale, input) - input * per_channel(of_x, input))
+                              .add_(per_channel(of_channel, input))
                               .to(input.scalar_type());
     return {dx,
             weight.defined() ? weight_gradient : at::Tensor(),
@@ -170,53 +180,40 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   };
 };
 
-// The new running statistics, as BatchNorm2d computes them: with the unbiased variance.
-void update_running(torch::nn::BatchNorm2dImpl& module, const Statistics& statistics) {
-  if (!module.options.track_running_stats()) return;
+// The new running statistics, as BatchNorm computes them: with the unbiased variance.
+void update_running(const BatchNormParts& parts, const Statistics& statistics) {
+  if (!parts.options.track_running_stats()) return;
   const at::NoGradGuard no_grad;
-  module.num_batches_tracked += 1;
-  const double momentum = module.options.momentum().has_value()
-                              ? *module.options.momentum()
-                              : 1.0 / module.num_batches_tracked.item<double>();
+  parts.num_batches_tracked.add_(1);
+  const double momentum = parts.options.momentum().has_value()
+                              ? *parts.options.momentum()
+                              : 1.0 / parts.num_batches_tracked.item<double>();
   const at::Tensor& count = statistics.count;
-  module.running_mean.lerp_(statistics.mean.to(module.running_mean.scalar_type()), momentum);
-  module.running_var.lerp_(
-      (statistics.variance * (count / (count - 1))).to(module.running_var.scalar_type()), momentum);
+  parts.running_mean.lerp_(statistics.mean.to(parts.running_mean.scalar_type()), momentum);
+  parts.running_var.lerp_(
+      (statistics.variance * (count / (count - 1))).to(parts.running_var.scalar_type()), momentum);
 }
 
 }  // namespace
 
-at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
-                           const BatchNormGroup& group) {
-  if (!module.is_training() || group.is_alone()) return module.forward(input);
-  TORCH_CHECK(input.dim() == 4 && input.size(1) == module.options.num_features(),
-              "sync_batch_norm expects [N, ", module.options.num_features(), ", H, W], got ",
-              input.sizes());
+at::Tensor normalize_over_ranks(const BatchNormParts& parts, const at::Tensor& input,
+                                const BatchNormGroup& group) {
   const std::size_t parties = group.meeting ? group.meeting->parties() : 1;
   Statistics statistics;
   {
     const at::NoGradGuard no_grad;
     statistics = gather_statistics(group, parties, input);
-    update_running(module, statistics);
+    update_running(parts, statistics);
   }
-  return SyncBatchNormFunction::apply(input, module.weight, module.bias, statistics,
-                                      module.options.eps(), group,
+  return SyncBatchNormFunction::apply(input, parts.weight, parts.bias, statistics,
+                                      parts.options.eps(), group,
                                       static_cast<std::int64_t>(parties));
-}
-
-// What Cloneable does for a module within another one: the part of the base class is assigned.
-std::shared_ptr<torch::nn::Module> SyncBatchNorm2dImpl::clone(
-    const std::optional<torch::Device>& device) const {
-  const auto base = std::dynamic_pointer_cast<BatchNorm2dImpl>(BatchNorm2dImpl::clone(device));
-  auto copy = std::make_shared<SyncBatchNorm2dImpl>(options, group_);
-  static_cast<BatchNorm2dImpl&>(*copy) = *base;
-  return copy;
 }
 
 int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group) {
   int found = 0;
   for (const auto& module : model.modules()) {
-    auto* norm = module->as<SyncBatchNorm2dImpl>();
+    auto* const norm = dynamic_cast<BatchNormOfGroup*>(module.get());
     if (norm == nullptr) continue;
     norm->set_group(group);
     ++found;

@@ -6,10 +6,10 @@
 // reduction of sum(dy) and sum(dy * (x - mean)). Weight and bias gradients stay local:
 // DistributedDataParallel averages them. Same rule as torch.nn.SyncBatchNorm.
 //
-// A model of BatchNorm2d cannot be converted as in Python: a C++ module holds it as a typed
-// member, which calls BatchNorm2d's forward whatever is registered in its place. A model calls
-// sync_batch_norm() on its BatchNorm2d, or is built of SyncBatchNorm2d, which is a BatchNorm2d
-// until synchronize_batch_norms() gives it a group.
+// A model of BatchNorm2d (1d, 3d) cannot be converted as in Python: a C++ module holds it as a
+// typed member, which calls BatchNorm2d's forward whatever is registered in its place. A model
+// calls sync_batch_norm() on its BatchNorm2d, or is built of SyncBatchNorm2d, which is a
+// BatchNorm2d until synchronize_batch_norms() gives it a group.
 #pragma once
 
 #include <cstddef>
@@ -37,39 +37,83 @@ struct BatchNormGroup {
   bool is_alone() const { return world_size == 1 && meeting == nullptr; }
 };
 
-// module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
-// and in a world of one without replicas it is module.forward(input). input: [N, C, H, W], float,
-// double, or with float parameters bfloat16 and half; N may differ between ranks and be 0.
-// Collective in training mode, forward and backward. On CUDA the host waits for the device only if
-// this rank has a single value per channel or none. Throws CommunicatorError; c10::Error for a
-// single value per channel over all ranks. Has no second derivatives: a backward with create_graph
-// throws c10::Error.
-at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
-                           const BatchNormGroup& group);
+// The parameters and buffers of a batch normalisation, whatever the number of its dimensions.
+struct BatchNormParts {
+  const torch::nn::BatchNormOptions& options;
+  at::Tensor weight, bias;  // Undefined where it is not affine.
+  at::Tensor running_mean, running_var, num_batches_tracked;
+};
 
-// The same as a module, with BatchNorm2d's options, parameters and buffers.
-class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
+// sync_batch_norm() where it is known that it must reduce.
+at::Tensor normalize_over_ranks(const BatchNormParts& parts, const at::Tensor& input,
+                                const BatchNormGroup& group);
+
+// module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
+// and in a world of one without replicas it is module.forward(input). input: [N, C, H, W], of a
+// BatchNorm1d [N, C] or [N, C, L], of a BatchNorm3d [N, C, D, H, W]; float, double, or with float
+// parameters bfloat16 and half; N may differ between ranks and be 0. Collective in training mode,
+// forward and backward. On CUDA the host waits for the device only if this rank has a single value
+// per channel or none. Throws CommunicatorError; c10::Error for a single value per channel over all
+// ranks. Has no second derivatives: a backward with create_graph throws c10::Error.
+template <std::size_t Dimensions, class Derived>
+at::Tensor sync_batch_norm(torch::nn::BatchNormImplBase<Dimensions, Derived>& module,
+                           const at::Tensor& input, const BatchNormGroup& group) {
+  if (!module.is_training() || group.is_alone()) return module.forward(input);
+  const bool fits = input.dim() == Dimensions + 2 || (Dimensions == 1 && input.dim() == 2);
+  TORCH_CHECK(fits && input.size(1) == module.options.num_features(),
+              "sync_batch_norm expects [N, ", module.options.num_features(),
+              Dimensions == 1   ? "] or [N, C, L]"
+              : Dimensions == 2 ? ", H, W]"
+                                : ", D, H, W]",
+              ", got ", input.sizes());
+  return normalize_over_ranks({module.options, module.weight, module.bias, module.running_mean,
+                               module.running_var, module.num_batches_tracked},
+                              input, group);
+}
+
+// What synchronize_batch_norms() looks for.
+class BatchNormOfGroup {
  public:
-  explicit SyncBatchNorm2dImpl(const torch::nn::BatchNormOptions& norm_options,
-                               BatchNormGroup group = {})
-      : BatchNorm2dImpl(norm_options), group_(std::move(group)) {}
+  explicit BatchNormOfGroup(BatchNormGroup group) : group_(std::move(group)) {}
+  virtual ~BatchNormOfGroup() = default;
 
   void set_group(BatchNormGroup group) { group_ = std::move(group); }
-
+  const BatchNormGroup& group() const { return group_; }
   bool is_synchronized() const { return !group_.is_alone(); }
-
-  at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
-
-  // With the same group. BatchNorm2dImpl's own would make a BatchNorm2d.
-  std::shared_ptr<torch::nn::Module> clone(
-      const std::optional<torch::Device>& device = std::nullopt) const override;
 
  private:
   BatchNormGroup group_;
 };
-TORCH_MODULE(SyncBatchNorm2d);
 
-// Lets every SyncBatchNorm2d within the model normalise with the group; returns how many there are.
+// The same as a module, with the options, parameters and buffers of BatchNorm1d, 2d or 3d.
+template <class BatchNorm>
+class SyncBatchNormImpl : public BatchNorm, public BatchNormOfGroup {
+ public:
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& norm_options,
+                             BatchNormGroup group = {})
+      : BatchNorm(norm_options), BatchNormOfGroup(std::move(group)) {}
+
+  at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group()); }
+
+  // With the same group. BatchNorm's own would make a BatchNorm. What Cloneable does for a module
+  // within another one: the part of the base class is assigned.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override {
+    const auto base = std::dynamic_pointer_cast<BatchNorm>(BatchNorm::clone(device));
+    auto copy = std::make_shared<SyncBatchNormImpl>(this->options, group());
+    static_cast<BatchNorm&>(*copy) = *base;
+    return copy;
+  }
+};
+using SyncBatchNorm1dImpl = SyncBatchNormImpl<torch::nn::BatchNorm1dImpl>;
+using SyncBatchNorm2dImpl = SyncBatchNormImpl<torch::nn::BatchNorm2dImpl>;
+using SyncBatchNorm3dImpl = SyncBatchNormImpl<torch::nn::BatchNorm3dImpl>;
+TORCH_MODULE(SyncBatchNorm1d);
+TORCH_MODULE(SyncBatchNorm2d);
+TORCH_MODULE(SyncBatchNorm3d);
+
+// Lets every SyncBatchNorm1d, 2d and 3d within the model normalise with the group; returns how many
+// there are.
 int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group);
 
 }  // namespace ddprun::worker

@@ -77,6 +77,70 @@ TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[
   }
 }
 
+template <class Norm, class Sync>
+void check_beside_whole_batch(const at::Tensor& images) {
+  INFO(images.sizes());
+  const int world = 2;
+  const torch::nn::BatchNormOptions options(images.size(1));
+  const at::Tensor weights = seeded(5, [&] { return torch::randn_like(images); });
+  const at::Tensor all = images.detach().clone().requires_grad_();
+  Norm alone(options);
+  const at::Tensor expected = alone->forward(all);
+  (expected * weights).sum().backward();
+
+  run_ranks_well(world, [&](ThreadCommunicator& communicator) {
+    const auto part = [&](const at::Tensor& t) { return t.chunk(world)[communicator.rank()]; };
+    Sync norm(options);
+    torch::nn::Sequential net(norm);
+    RANK_CHECK(synchronize_batch_norms(*net, {reduction_queue_of(communicator, at::kCPU),
+                                              communicator.rank(), world}) == 1);
+    const at::Tensor x = part(images).detach().clone().requires_grad_();
+    const at::Tensor y = norm->forward(x);
+    (y * part(weights)).sum().backward();
+    RANK_CHECK(near(y, part(expected), 1e-4));
+    RANK_CHECK(near(x.grad(), part(all.grad()), 2e-4));
+    RANK_CHECK(near(norm->running_mean, alone->running_mean));
+    RANK_CHECK(near(norm->running_var, alone->running_var));
+    norm->eval();
+    alone->eval();
+    RANK_CHECK(near(norm->forward(x), alone->forward(x), 1e-4));
+    const auto clone = std::dynamic_pointer_cast<typename Sync::ContainedType>(norm->clone());
+    RANK_CHECK(clone != nullptr && clone->is_synchronized());
+  });
+}
+
+TEST_CASE("inputs of any number of dimensions are normalised over all ranks", "[worker][sync_bn]") {
+  using torch::nn::BatchNorm1d;
+  using torch::nn::BatchNorm3d;
+  const auto random = [](at::IntArrayRef shape) {
+    return seeded(4, [&] { return torch::randn(shape) * 2 + 7; });
+  };
+  check_beside_whole_batch<BatchNorm1d, SyncBatchNorm1d>(random({6, 4}));
+  check_beside_whole_batch<BatchNorm1d, SyncBatchNorm1d>(random({6, 4, 5}));
+  check_beside_whole_batch<BatchNorm2d, SyncBatchNorm2d>(random({6, 4, 5, 3}));
+  const at::Tensor volumes = random({6, 4, 5, 3, 2});
+  check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(volumes);
+  check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(
+      volumes.contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
+TEST_CASE("inputs that a batch normalisation does not take are refused", "[worker][sync_bn]") {
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(), 2};
+    if (communicator.rank() == 0) {
+      torch::nn::BatchNorm3d norm(4);
+      sync_batch_norm(*norm, torch::ones({2, 4, 3, 3}), group);
+    } else {
+      torch::nn::BatchNorm1d norm(4);
+      sync_batch_norm(*norm, torch::ones({2, 5}), group);
+    }
+  });
+  CHECK(message_of<c10::Error>(errors[0]).find("expects [N, 4, D, H, W], got [2, 4, 3, 3]") !=
+        std::string::npos);
+  CHECK(message_of<c10::Error>(errors[1]).find("expects [N, 4] or [N, C, L], got [2, 5]") !=
+        std::string::npos);
+}
+
 TEST_CASE("second derivatives through SyncBatchNorm are refused", "[worker][sync_bn]") {
   run_ranks_well(2, [&](ThreadCommunicator& communicator) {
     const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(),
