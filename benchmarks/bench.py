@@ -35,6 +35,7 @@ BENCHMARKS = {
     "train-cpu-224": ("train_cpu", 3, "224"),
     "train-cpu-224-bf16": ("train_cpu", 3, "224-bf16"),
     "train-cpu-resnet50": ("train_cpu", 3, "resnet50"),
+    "slow-network": ("slow_network", 3),
     "data": ("data", 5),
     "mnist-epoch": ("mnist_epoch", 3),
     "shards": ("shards", 7),

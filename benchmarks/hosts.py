@@ -68,6 +68,16 @@ class Hosts:
         return ["ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", AS_HOST, str(self.boot_ids[host]),
                 f"host{host}", *argv]
 
+    def limit_rate(self, rate):
+        """What each host sends, in the words of `tc`: "1gbit"."""
+        for name in self.names:
+            command = ["tc", "-n", name, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate,
+                       "burst", "256kb", "latency", "50ms"]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True)
+            if done.returncode:
+                raise measure.Unavailable(f"{' '.join(command)}: {done.stdout.strip()}")
+
     def plug(self, host, plugged):
         ip("-n", self.switch, "link", "set", f"port{host}", "up" if plugged else "down")
 

@@ -12,6 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 import torchvision
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -26,9 +27,19 @@ def options():
     parser.add_argument("--block-steps", type=int, default=10)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--memory-format", choices=["nchw", "channels-last"], default="nchw")
+    parser.add_argument("--hook", choices=["none", "bf16", "power-sgd"], default="none")
     parser.add_argument("--plain", action="store_true", help="DDP and SGD with their defaults")
     parser.add_argument("--json", required=True)
     return parser.parse_args()
+
+
+def register_hook(ddp, name):
+    """As `train --grad-dtype bf16` and `train --power-sgd 4 --power-sgd-start 2`."""
+    if name == "bf16":
+        ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    elif name == "power-sgd":
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def main():
@@ -45,7 +56,12 @@ def main():
                      else torch.contiguous_format)
     model = model.to(memory_format=memory_format)
     settings = {} if o.plain else {"static_graph": True, "gradient_as_bucket_view": True}
+    if o.hook == "power-sgd":
+        # With several buckets the hook's collectives of two of them pass each other, on each rank in another order, and
+        # Gloo ends the job ("Received data size doesn't match expected size"): in one of three runs (torch 2.11).
+        settings["bucket_cap_mb"] = 1000
     ddp = DistributedDataParallel(model, **settings)
+    register_hook(ddp, o.hook)
     fused = {} if o.plain else {"fused": True}
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused)
 

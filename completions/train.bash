@@ -14,13 +14,14 @@ _train_options() {
     --crop-scale --crop-ratio --crop-padding --val-resize-size --mean --std --on-bad-image
     --synthetic-images --synthetic-classes --workers --model --stem --weights --epochs --steps
     --max-time --batch-size --global-batch-size --accumulate --shards --recover --label-smoothing
-    --grad-dtype --verify-sync --seed --optimizer --lr --scale-lr --lr-schedule --lr-step-epochs
-    --lr-milestones --lr-gamma --warmup-steps --warmup-epochs --momentum --weight-decay --no-decay
-    --lars-trust --clip-grad-norm --ema --print-freq --metrics --report --tensorboard --profile
-    --profile-steps --print-sample-order --checkpoint-dir --checkpoint-every --snapshot-every
-    --keep-checkpoints --resume --device --backend --dist-backend --memory-format --conv-algorithm
-    --precision --collective-timeout --gpu-ids --tf32 --data-parallel --init-method --dist-url
-    --rank --world-size --local-rank --interface --connect-timeout
+    --grad-dtype --power-sgd --power-sgd-start --verify-sync --seed --optimizer --lr --scale-lr
+    --lr-schedule --lr-step-epochs --lr-milestones --lr-gamma --warmup-steps --warmup-epochs
+    --momentum --weight-decay --no-decay --lars-trust --clip-grad-norm --ema --print-freq --metrics
+    --report --tensorboard --profile --profile-steps --print-sample-order --checkpoint-dir
+    --checkpoint-every --snapshot-every --keep-checkpoints --resume --device --backend
+    --dist-backend --memory-format --conv-algorithm --precision --collective-timeout --gpu-ids
+    --tf32 --data-parallel --init-method --dist-url --rank --world-size --local-rank --interface
+    --connect-timeout
   )
 }
 
@@ -37,7 +38,7 @@ _train_value() {
     --stem) offer="-W 'auto imagenet small'" ;;
     --weights) offer="-f" ;;
     --recover) offer="-W 'auto in-place restart'" ;;
-    --grad-dtype) offer="-W 'bf16 fp32'" ;;
+    --grad-dtype) offer="-W 'bf16 fp16 fp32'" ;;
     --optimizer) offer="-W 'lars sgd'" ;;
     --lr-schedule) offer="-W 'cosine multistep step'" ;;
     --metrics) offer="-f" ;;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "trainer/gradient_travel.h"
 #include "trainer/open_dataset.h"
 
 namespace ddprun::trainer {
@@ -58,6 +59,7 @@ void announce(TrainingJob& job) {
         "once; its bits are not the same twice, since GPU kernels and NCCL add in an order of "
         "their own");
   }
+  tell_compression(job);
   // What begins takes back what TensorBoard shows of later steps; an evaluation begins none.
   if (!job.options.evaluate) reporter.begin(job.state.step, describe_run(job));
   MetricsFields fields{{"model", job.identity.model},

@@ -63,8 +63,11 @@ LastingMemory lasting_memory(const TrainingJob& job) {
     memory.gradients += bytes;
     if (job.options.momentum != 0) memory.momentum += bytes;
     // What travels in half as many bytes is a copy.
-    const bool copied = job.options.gradient_type == GradientType::BFloat16;
+    const bool copied = job.options.gradient_type != GradientType::Parameters;
     if (copied && job.env.world_size > 1) memory.gradients += bytes / 2;
+    // What has not travelled yet.
+    const bool errors = job.options.power_sgd && parameter.dim() > 1;
+    if (errors && job.env.world_size > 1) memory.gradients += bytes;
     // Those of batch norms have none, and are of one dimension, as the biases that hardly count.
     if (job.kernels.copies && parameter.dim() > 1) memory.weights += bytes / 2;
   }

@@ -21,6 +21,7 @@
 #include "trainer/device/device_jpeg_decoder.h"
 #include "trainer/device/stream_beside.h"
 #include "trainer/gpu_memory.h"
+#include "trainer/gradient_travel.h"
 #include "trainer/kernels/device/on_device.h"
 #include "trainer/models/device_batch_norm.h"
 #include "trainer/models/device_stem_pool.h"
@@ -332,7 +333,7 @@ void place_model(TrainingJob& job) {
 
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
   worker::DataParallelOptions options;
-  options.bfloat16_gradients = job.options.gradient_type == GradientType::BFloat16;
+  options.communication_hook = make_communication_hook(job.options);
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
   // Statistics of several GPUs and buckets in the middle of backward have no common order.
   const bool late = synchronized && job.place.replicas.size() > 1;

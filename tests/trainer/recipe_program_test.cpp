@@ -236,3 +236,32 @@ TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][pro
   const std::string list = content_of(file);
   CHECK(std::count(list.begin(), list.end(), '\n') == 8);
 }
+
+TEST_CASE("with --power-sgd gradients travel whole at first, then as thin matrices",
+          "[trainer][program][recipe]") {
+  // Losses to all digits, with two workers; the first of them before anything has travelled.
+  const auto run = [](const std::string& more, Result* result = nullptr) {
+    const ScratchFolder folder;
+    const Result ended =
+        train(synthetic(folder,
+                        "--synthetic-images 200 --model resnet20 --batch-size 8 --lr 0.05 "
+                        "--steps 8 --no-validation --verify-sync 2 " +
+                            more),
+              folder, /*workers=*/2);
+    INFO(ended.output);
+    REQUIRE(ended.code == 0);
+    CHECK(contains(ended.output, "All 2 workers hold equal models after step 8"));
+    if (result != nullptr) *result = ended;
+    return losses(folder / "metrics");
+  };
+  Result thin_run, whole_run;
+  const auto plain = run("");
+  const auto thin = run("--power-sgd 1 --power-sgd-start 3", &thin_run);
+  CHECK(
+      contains(thin_run.output, " % of 1.0 MiB of gradients travel in a step, all in the first 3"));
+  for (std::size_t step = 0; step < 4; ++step) CHECK(thin[step] == plain[step]);
+  CHECK(thin[4] != plain[4]);
+  // Of so many columns no matrix of this network gets thinner.
+  CHECK(run("--power-sgd 300 --power-sgd-start 0", &whole_run) == plain);
+  CHECK(contains(whole_run.output, "--power-sgd 300: no gradient of this model gets smaller so"));
+}

@@ -146,7 +146,11 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("--seed", options.seed);
   lines.add("--label-smoothing", options.label_smoothing);
   lines.add_flag("--sync-bn", options.sync_batch_norm);
-  lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16" : "fp32");
+  lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16"
+                            : options.gradient_type == GradientType::Half   ? "fp16"
+                                                                            : "fp32");
+  lines.add_given("--power-sgd", options.power_sgd);
+  lines.add_given("--power-sgd-start", options.power_sgd_start);
   lines.add("--precision", name_of(options.precision));
   lines.add("--tf32", options.tf32 == Tf32Option::Auto ? "auto"
                       : options.tf32 == Tf32Option::On ? "on"

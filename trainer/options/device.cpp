@@ -167,6 +167,9 @@ void check_graph_options(const TrainOptions& options) {
             "--cuda-graph is for one GPU a worker, and --data-parallel gives it several");
   refuse_if(options.shards.has_value(),
             "--cuda-graph and --shards contradict each other: the host adds up the shards");
+  refuse_if(options.power_sgd.has_value(),
+            "--cuda-graph and --power-sgd contradict each other: a replay does not look whether a "
+            "matrix is to become thin yet");
   refuse_if(!options.profile.empty(),
             "--cuda-graph and --profile contradict each other: a replay has no parts to time");
   refuse_if(

@@ -47,7 +47,7 @@ enum class OptimizerKind { Sgd, Lars };
 // After the loss of a worker: all begin the next attempt anew, or those that are left go on. Auto:
 // TrainOptions::recovers_in_place().
 enum class RecoverOption { Auto, Restart, InPlace };
-enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
+enum class GradientType { Parameters, BFloat16, Half };  // In which gradients travel.
 
 struct TrainOptions {
   // Data.
@@ -97,6 +97,8 @@ struct TrainOptions {
   bool sync_batch_norm = false;
   std::optional<std::int64_t> verify_sync;  // Every so many steps; 0: after each epoch.
   GradientType gradient_type = GradientType::Parameters;
+  std::optional<std::int64_t> power_sgd;        // Gradients travel as matrices of that rank,
+  std::optional<std::int64_t> power_sgd_start;  // after so many steps; PowerSgdOptions has which.
   std::uint64_t seed = 0;
 
   // Output.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t micro_batches_max = 65'536;
 constexpr int shards_max = 65'536;
+constexpr std::int64_t power_sgd_max = 512;  // With more no matrix of our networks gets smaller.
 constexpr std::int64_t seconds_max = 10 * 365 * 86'400;  // As nanoseconds it is still a number.
 
 // "90", "90s", "45m", "2h", "1d" in seconds; nothing for any other text.
@@ -88,15 +89,41 @@ void check_shards(const TrainOptions& options) {
   refuse_if(options.sync_batch_norm,
             "--sync-bn and --shards contradict each other: a worker runs its shards one after the "
             "other, and BatchNorm over all of them would need all at the same time");
-  refuse_if(options.gradient_type == GradientType::BFloat16,
-            "--grad-dtype bf16 and --shards contradict each other: what is rounded on its way "
-            "between workers would depend on which of them has which shard");
+  refuse_if(options.gradient_type != GradientType::Parameters,
+            "--grad-dtype of 16 bits and --shards contradict each other: what is rounded on its "
+            "way between workers would depend on which of them has which shard");
+  refuse_if(options.power_sgd.has_value(),
+            "--power-sgd and --shards contradict each other: what is left out on its way between "
+            "workers would depend on which of them has which shard");
   refuse_if(options.data_parallel > 1,
             "--data-parallel and --shards contradict each other: replicas take part of a batch "
             "each; let each worker have one");
   refuse_if(options.print_sample_order.has_value(),
             "--print-sample-order shows what a worker takes: shard v of --shards V takes what "
             "--rank v --world-size V shows");
+}
+
+void add_travel_options(CLI::App& app, TrainOptions& options) {
+  add_choice<GradientType>(
+      app, "--grad-dtype", options.gradient_type,
+      {{"fp32", GradientType::Parameters},
+       {"bf16", GradientType::BFloat16},
+       {"fp16", GradientType::Half}},
+      "How gradients travel between workers: fp32, or bf16 or fp16, which halve the bytes");
+  add_count(app, "--power-sgd", options.power_sgd, 1, power_sgd_max,
+            "Gradients travel as products of thin matrices of this rank, a small part of the "
+            "bytes: for slow networks. Not the exact average; the rest is added in later steps");
+  add_count(app, "--power-sgd-start", options.power_sgd_start, 0, count_max,
+            "With --power-sgd: first so many steps of each attempt without it [100]");
+}
+
+void check_travel(const TrainOptions& options) {
+  refuse_if(options.power_sgd_start && !options.power_sgd,
+            "--power-sgd-start needs --power-sgd, which says how gradients travel after it");
+  if (!options.power_sgd) return;
+  refuse_if(options.gradient_type != GradientType::Parameters,
+            "--power-sgd and --grad-dtype of 16 bits contradict each other: the matrices travel "
+            "in fp32");
 }
 
 }  // namespace
@@ -111,10 +138,7 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
       ->capture_default_str();
   app.add_flag("--sync-bn", options.sync_batch_norm,
                "BatchNorm over the batches of all workers, and of their replicas");
-  add_choice<GradientType>(
-      app, "--grad-dtype", options.gradient_type,
-      {{"fp32", GradientType::Parameters}, {"bf16", GradientType::BFloat16}},
-      "How gradients travel between workers: fp32, or bf16, which halves the bytes");
+  add_travel_options(app, options);
   app.add_option_function<std::vector<std::int64_t>>(
          "--verify-sync",
          [&](const std::vector<std::int64_t>& steps) {
@@ -141,6 +165,7 @@ void check_training_options(const TrainOptions& options) {
   refuse_if(options.evaluate && options.max_time_s,
             "--max-time has no meaning with --evaluate, which has nothing to save");
   if (options.shards) check_shards(options);
+  check_travel(options);
   refuse_if(options.balance_shards && !options.shards,
             "--balance-shards needs --shards: without it a worker has one batch, and no part of it "
             "to give away");

@@ -38,10 +38,7 @@ class ObservedQueue : public worker::ReductionQueue {
     inner_->all_reduce(data, count, type, op);
   }
 
-  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging,
-                     worker::ReduceOp op) override {
-    inner_->all_reduce_as(values, staging, op);
-  }
+  void run(Work work) override { inner_->run(std::move(work)); }
 
   void wait() override {
     const std::int64_t start_ns = SpanRecorder::now_ns();

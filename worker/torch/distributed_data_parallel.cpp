@@ -140,8 +140,9 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
       c10::str("options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
                ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
                options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
-               ", init_sync ", options_.init_sync, ", bfloat16_gradients ",
-               options_.bfloat16_gradients, ", sum ", options_.sum));
+               ", init_sync ", options_.init_sync, ", communication_hook ",
+               options_.communication_hook ? options_.communication_hook->description() : "none",
+               ", sum ", options_.sum));
   return lines;
 }
 

@@ -189,6 +189,7 @@ void FlatGradients::reorder(const std::vector<std::size_t>& order) {
   // Views of the new plan overlap those of the old one, and gradients must keep their values.
   release();
   plan_ = std::move(plan);
+  hook_buckets_.clear();
   make_views();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (plan_.places[i].bucket) adopt(i);
@@ -231,32 +232,39 @@ void FlatGradients::release() noexcept {
   }
 }
 
-void FlatGradients::stage_as_bfloat16(Communicator& communicator) {
-  for (const at::Tensor& region : regions_) {
-    stagings_.emplace_back();
-    if (region.scalar_type() != at::kFloat) continue;
-    stagings_.back() = allocate_tensor(communicator, static_cast<std::size_t>(region.numel()) * 2,
-                                       at::kBFloat16, device_);
-  }
-}
-
 FlatGradients::Span FlatGradients::bucket(std::size_t index) const {
   const Bucket& bucket = plan_.buckets[index];
   const at::Tensor& region = regions_[bucket.region];
   // A complex number travels as two real ones: sums and averages of both are the same.
   const at::ScalarType type = c10::toRealValueType(region.scalar_type());
   const std::size_t element_bytes = c10::elementSize(type);
-  Span span{static_cast<char*>(region.data_ptr()) + bucket.offset,
-            bucket.bytes / element_bytes,
-            data_type_of(type, "a bucket"),
-            {},
-            {}};
-  if (stagings_.empty() || !stagings_[bucket.region].defined()) return span;
-  const auto start = static_cast<std::int64_t>(bucket.offset / element_bytes);
-  const auto count = static_cast<std::int64_t>(span.count);
-  span.values = region.narrow(0, start, count);
-  span.staging = stagings_[bucket.region].narrow(0, start, count);
-  return span;
+  return {static_cast<char*>(region.data_ptr()) + bucket.offset, bucket.bytes / element_bytes,
+          data_type_of(type, "a bucket")};
+}
+
+// A network has hundreds of gradients, and a step on a GPU no time for as many new tensors.
+const GradientBucket& FlatGradients::bucket_of_tensors(std::size_t index, ReduceOp op) {
+  hook_buckets_.resize(plan_.buckets.size());
+  std::optional<GradientBucket>& bucket = hook_buckets_[index];
+  if (!bucket) bucket = make_bucket(index, op);
+  return *bucket;
+}
+
+GradientBucket FlatGradients::make_bucket(std::size_t index, ReduceOp op) const {
+  const Bucket& bucket = plan_.buckets[index];
+  const at::Tensor& region = regions_[bucket.region];
+  const auto element = [&region](std::size_t offset) {
+    return static_cast<std::int64_t>(offset / region.element_size());
+  };
+  const at::Tensor values = region.narrow(0, element(bucket.offset), element(bucket.bytes));
+  GradientBucket result{.index = index, .op = op};
+  result.values = values.is_complex() ? at::view_as_real(values).flatten() : values;
+  for (const std::size_t i : bucket.gradients) {
+    const at::Tensor& view = views_[i];
+    result.gradients.push_back(
+        {i, region.as_strided(view.sizes(), view.strides(), element(plan_.places[i].offset))});
+  }
+  return result;
 }
 
 }  // namespace ddprun::worker

@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/communicator.h"
+#include "worker/torch/communication_hook.h"
 #include "worker/torch/gradient_buckets.h"
 #include "worker/torch/libtorch.h"
 
@@ -71,33 +73,33 @@ class FlatGradients {
   // Gives every gradient memory of its own, so that this object's can go.
   void release() noexcept;
 
-  // Memory in which gradients of float travel as bfloat16. Collective.
-  void stage_as_bfloat16(Communicator& communicator);
-
   struct Span {
     void* data;
     std::size_t count;
     DataType type;
-    at::Tensor values;   // The same memory, flat; with staging only.
-    at::Tensor staging;  // What travels instead; undefined where the values do.
   };
   Span bucket(std::size_t index) const;
+
+  // The same memory as tensors, for a hook; until reorder(). Whoever holds one of them does not
+  // count as a holder of a gradient.
+  const GradientBucket& bucket_of_tensors(std::size_t index, ReduceOp op);
 
  private:
   at::Tensor make_view(std::size_t i) const;
   void make_views();
   void leave_to_holders(std::size_t i);
   bool lies_in_view(std::size_t i) const;
+  GradientBucket make_bucket(std::size_t index, ReduceOp op) const;
 
   std::vector<NamedTensor> parameters_;
   std::vector<GradientSize> sizes_;  // By parameter.
   BucketLimits limits_;
   at::Device device_{at::kCPU};
   BucketPlan plan_;
-  std::vector<at::Tensor> regions_;   // Flat, one per dtype.
-  std::vector<at::Tensor> stagings_;  // By region; undefined or none without staging.
-  std::vector<at::Tensor> views_;     // By parameter; undefined where the plan leaves it out.
-  std::vector<char> lent_;            // By parameter.
+  std::vector<at::Tensor> regions_;  // Flat, one per dtype.
+  std::vector<at::Tensor> views_;    // By parameter; undefined where the plan leaves it out.
+  std::vector<char> lent_;           // By parameter.
+  std::vector<std::optional<GradientBucket>> hook_buckets_;  // Those that were asked for.
 };
 
 }  // namespace ddprun::worker

@@ -73,12 +73,12 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       queue_is_shared_(queue_use == QueueUse::Shared),
       op_(options.sum ? ReduceOp::Sum : ReduceOp::Average),
       complete_gradient_(options.complete_gradient),
+      hook_(options.communication_hook),
       unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
       policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
       progress_(gradients_.plan()),
       accumulated_(gradients_.size(), false) {
-  if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
   if (policy_.looks_for_unused && !parameters.empty()) {
     used_counts_ = allocate_tensor(communicator, (parameters.size() + 1) * sizeof(std::int32_t),
                                    at::kInt, parameters.front().tensor.device());
@@ -288,12 +288,34 @@ void GradientReducer::queue_full_buckets() {
   while (const auto bucket = progress_.take_full_bucket()) {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
     if (span.count == 0) continue;
-    if (span.staging.defined()) {
-      queue_->all_reduce_as(span.values, span.staging, op_);
+    if (hook_) {
+      queue_for_hook(*bucket);
     } else {
       queue_->all_reduce(span.data, span.count, span.type, op_);
     }
   }
+}
+
+// What fails in a hook fails on this rank alone, as a rule, and the peers wait.
+void GradientReducer::queue_for_hook(std::size_t index) {
+  const GradientBucket& bucket = gradients_.bucket_of_tensors(index, op_);
+  queue_->run([hook = hook_, &bucket](Communicator& communicator, Stream stream) {
+    const auto abort = [&](const std::string& why) {
+      communicator.abort("rank " + std::to_string(communicator.rank()) +
+                         ": the communication hook (" + hook->description() + ") failed: " + why);
+    };
+    try {
+      hook->reduce(bucket, communicator, stream);
+    } catch (const CommunicatorError&) {
+      throw;
+    } catch (const std::exception& error) {
+      abort(error.what());
+      throw;
+    } catch (...) {
+      abort("with what is no std::exception");
+      throw;
+    }
+  });
 }
 
 void GradientReducer::reduce_without_backward() {

@@ -24,6 +24,7 @@
 
 #include "worker/communicator.h"
 #include "worker/owning_process.h"
+#include "worker/torch/communication_hook.h"
 #include "worker/torch/flat_gradients.h"
 #include "worker/torch/gradient_buckets.h"
 #include "worker/torch/libtorch.h"
@@ -57,10 +58,9 @@ struct ReducerOptions {
   // all ranks have a batch, left out from then on, and cost nothing.
   bool static_graph = false;
 
-  // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
-  // bf16_compress_hook; sums are taken in float on the CPU and over MPI, while NCCL may round
-  // to bfloat16 each time that one more rank is added. Costs two passes over the gradients.
-  bool bfloat16_gradients = false;
+  // How each bucket travels, where not by an all-reduce of its own memory: as bfloat16
+  // (narrow_gradients.h), as thin matrices (power_sgd.h), or as the caller likes. For one module.
+  std::shared_ptr<CommunicationHook> communication_hook;
 
   // Gradients become the sum over the ranks instead of the average. What is added to such a sum
   // would be summed up with it once more, so a backward that reduces must find gradients cleared by
@@ -125,6 +125,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   bool can_finish() const override;
   bool launch_full_buckets() override;
   void queue_full_buckets();
+  void queue_for_hook(std::size_t index);
   void wait_for_peers();
   void finish() override;
   void pause() override;
@@ -152,6 +153,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   const bool queue_is_shared_;
   const ReduceOp op_;
   const std::function<void(std::size_t, const at::Tensor&)> complete_gradient_;
+  const std::shared_ptr<CommunicationHook> hook_;
   UnusedParameters unused_;
   ReductionPolicy policy_;  // For the reduction that is running, or else the next.
   FlatGradients gradients_;

@@ -2,39 +2,30 @@
 // stream for CUDA, where it only queues.
 #include "worker/torch/reduction_queue.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "worker/owning_process.h"
 #include "worker/torch/shared_by_communicator.h"
-#include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
 namespace {
 
-// What all_reduce_as() must reduce in the place of the values.
-struct Staged {
-  at::Tensor values;
-  at::Tensor staging;
-
-  void pack() const {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    at::Tensor(staging).copy_(values);
-  }
-  void unpack() const {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    at::Tensor(values).copy_(staging);
-  }
-};
+void call_plainly(const ReductionQueue::Work& work, Communicator& communicator, Stream stream) {
+  const at::NoGradGuard no_grad;
+  // Backward has that of the thread that called it.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  work(communicator, stream);
+}
 
 class ThreadQueue : public ReductionQueue {
  public:
@@ -61,12 +52,15 @@ class ThreadQueue : public ReductionQueue {
   }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    submit({data, count, type, op, {}});
+    submit([=](Communicator& communicator, Stream) {
+      communicator.all_reduce(data, count, type, op);
+    });
   }
 
-  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) override {
-    submit({staging.data_ptr(), static_cast<std::size_t>(staging.numel()),
-            data_type_of(staging.scalar_type(), "what travels"), op, Staged{values, staging}});
+  void run(Work work) override {
+    submit([work = std::move(work)](Communicator& communicator, Stream stream) {
+      call_plainly(work, communicator, stream);
+    });
   }
 
   void wait() override {
@@ -90,19 +84,11 @@ class ThreadQueue : public ReductionQueue {
   }
 
  private:
-  struct Job {
-    void* data;
-    std::size_t count;
-    DataType type;
-    ReduceOp op;
-    std::optional<Staged> staged;
-  };
-
-  void submit(Job job) {
+  void submit(Work work) {
     {
       const std::lock_guard lock(mutex_);
       if (error_) std::rethrow_exception(error_);
-      jobs_.push_back(std::move(job));
+      works_.push_back(std::move(work));
       ++unfinished_;
     }
     submitted_.notify_one();
@@ -111,28 +97,27 @@ class ThreadQueue : public ReductionQueue {
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {
-      submitted_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      const Job job = std::move(jobs_.front());
-      jobs_.pop_front();
+      submitted_.wait(lock, [this] { return stopping_ || !works_.empty(); });
+      if (works_.empty()) return;
+      Work work = std::move(works_.front());
+      works_.pop_front();
       lock.unlock();
-      std::exception_ptr error = carry_out(job);
+      std::exception_ptr error = carry_out(std::move(work));
       lock.lock();
       --unfinished_;
       if (error) {  // The order of collectives is lost: nothing after this one can be right.
         if (!error_) error_ = std::move(error);
-        unfinished_ -= jobs_.size();
-        jobs_.clear();
+        unfinished_ -= works_.size();
+        works_.clear();
       }
       if (unfinished_ == 0) finished_.notify_all();
     }
   }
 
-  std::exception_ptr carry_out(const Job& job) noexcept {
+  // What the work holds is let go of before anybody hears that it is done.
+  std::exception_ptr carry_out(Work work) noexcept {
     try {
-      if (job.staged) job.staged->pack();
-      communicator_.all_reduce(job.data, job.count, job.type, job.op);
-      if (job.staged) job.staged->unpack();
+      work(communicator_, nullptr);
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -143,7 +128,7 @@ class ThreadQueue : public ReductionQueue {
   mutable std::mutex mutex_;  // Protects all below but owner_ and thread_.
   std::condition_variable submitted_;
   std::condition_variable finished_;
-  std::deque<Job> jobs_;
+  std::deque<Work> works_;
   std::size_t unfinished_ = 0;  // Queued and running.
   std::exception_ptr error_;
   std::chrono::nanoseconds exposed_{0};
@@ -168,19 +153,17 @@ class StreamQueue : public ReductionQueue {
     if (!idle()) communicator_.abort("a rank stopped training while gradients were being reduced");
   }
 
-  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) override {
-    const Staged staged{values, staging};
-    follow_computation();
-    const c10::StreamGuard on_queue(stream_);
-    staged.pack();
-    reduce(staging.data_ptr(), static_cast<std::size_t>(staging.numel()),
-           data_type_of(staging.scalar_type(), "what travels"), op);
-    staged.unpack();
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
+    carry_out([=](Communicator& communicator, Stream stream) {
+      communicator.all_reduce(data, count, type, op, stream);
+    });
   }
 
-  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    follow_computation();
-    reduce(data, count, type, op);
+  void run(Work work) override {
+    carry_out([&](Communicator& communicator, Stream stream) {
+      const c10::StreamGuard on_queue(stream_);
+      call_plainly(work, communicator, stream);
+    });
   }
 
   void wait() override {
@@ -209,9 +192,11 @@ class StreamQueue : public ReductionQueue {
     queued_ = true;
   }
 
-  void reduce(void* data, std::size_t count, DataType type, ReduceOp op) {
+  template <class Call>
+  void carry_out(const Call& call) {
+    follow_computation();
     try {
-      communicator_.all_reduce(data, count, type, op, guard_.getStreamNativeHandle(stream_));
+      call(communicator_, guard_.getStreamNativeHandle(stream_));
     } catch (...) {
       error_ = std::current_exception();
       throw;

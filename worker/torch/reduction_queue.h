@@ -1,4 +1,4 @@
-// Carries all-reduces out in the order of their submission while the caller goes on computing.
+// Carries reductions out in the order of their submission while the caller goes on computing.
 //
 //   backward:  layer4 --- layer3 --- layer2 --- layer1 --- wait()
 //                 \          \          \          \         |
@@ -9,11 +9,11 @@
 // not be used past the queue.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -32,9 +32,10 @@ class ReductionQueue {
   // CommunicatorError if an earlier one failed: a failed queue stays failed.
   virtual void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) = 0;
 
-  // The same for values that travel in another dtype: staging <- values, all-reduce of staging,
-  // values <- staging, all on the queue's thread or stream. Both are flat and as long.
-  virtual void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) = 0;
+  // The same for what takes more than an all-reduce. CPU: `work` is called in the queue's thread.
+  // CUDA: at once, with the queue's stream as the current one. Autograd and autocast are off.
+  using Work = std::function<void(Communicator& communicator, Stream stream)>;
+  virtual void run(Work work) = 0;
 
   // CPU: returns when all results are there. CUDA: what the caller queues next on the current
   // stream sees them. Throws the first error. Bounded by the communicator's collective_timeout.

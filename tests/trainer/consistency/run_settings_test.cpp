@@ -49,6 +49,8 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--label-smoothing", "0.1"},
                                              {"--sync-bn"},
                                              {"--grad-dtype", "bf16"},
+                                             {"--grad-dtype", "fp16"},
+                                             {"--power-sgd", "2"},
                                              {"--precision", "bf16"},
                                              {"--fused-optimizer"},
                                              {"--fused-norm"},
@@ -75,6 +77,9 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                  "rank 1 has --device-jpeg"));
   CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
                  "--overlap off where rank 0 has on"));
+  CHECK(contains(settings_difference({settings({"--power-sgd", "2"}),
+                                      settings({"--power-sgd", "2", "--power-sgd-start", "3"})}),
+                 "rank 1 has --power-sgd-start"));
   CHECK(contains(settings_difference({settings({"--shards", "4", "--recover", "restart"}),
                                       settings({"--shards", "4"})}),
                  "--recover in-place where rank 0 has restart"));

@@ -127,6 +127,24 @@ TEST_CASE("16.3: a recovery is in place where nothing is said and a step can be 
   CHECK_FALSE(parse({"--recover", "auto"}).options->recovers_in_place());
 }
 
+TEST_CASE("gradients travel in one way", "[trainer][options][recipe]") {
+  CHECK(parse({"--grad-dtype", "fp16"}).options->gradient_type == GradientType::Half);
+  const auto thin = parse({"--power-sgd", "2", "--power-sgd-start", "0"}).options;
+  REQUIRE(thin);
+  CHECK(thin->power_sgd == 2);
+  CHECK(thin->power_sgd_start == 0);
+  CHECK_FALSE(parse({}).options->power_sgd);
+  using Arguments = std::vector<const char*>;
+  for (const Arguments& wrong :
+       {Arguments{"--power-sgd", "0"}, Arguments{"--power-sgd", "1000"},
+        Arguments{"--power-sgd-start", "5"}, Arguments{"--power-sgd", "2", "--grad-dtype", "bf16"},
+        Arguments{"--power-sgd", "2", "--cuda-graph"},
+        Arguments{"--power-sgd", "2", "--power-sgd-start", "-1"}}) {
+    INFO(wrong[0] << " " << wrong[1]);
+    CHECK(parse(wrong).exit_code == 2);
+  }
+}
+
 TEST_CASE("values that no recipe can have end with code 2", "[trainer][options][recipe]") {
   for (const char* text : {"60,30", "30,30", "0", "x", "30,", ",", "1e3", ""}) {
     INFO("--lr-milestones " << text);

@@ -144,7 +144,8 @@ TEST_CASE("what shards cannot be is refused by name", "[trainer][program][shards
                  "--shards 2: 3 workers are more than that"));
   const std::string two = small_resnet + "--shards 2 --steps 1 ";
   CHECK(contains(refusal(1, two + "--sync-bn"), "--sync-bn and --shards"));
-  CHECK(contains(refusal(1, two + "--grad-dtype bf16"), "--grad-dtype bf16 and --shards"));
+  CHECK(contains(refusal(1, two + "--grad-dtype bf16"), "--grad-dtype of 16 bits and --shards"));
+  CHECK(contains(refusal(1, two + "--power-sgd 4"), "--power-sgd and --shards"));
   CHECK(contains(refusal(1, two + "--data-parallel 2"), "--data-parallel and --shards"));
   CHECK(contains(refusal(1, two + "--print-sample-order 0"), "--rank v --world-size V"));
 }

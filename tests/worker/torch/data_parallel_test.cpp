@@ -302,9 +302,10 @@ TEST_CASE("replicas of another shape, or a module elsewhere, are refused", "[wor
 // A module that uses DataParallel, as `train --data-parallel` does.
 struct ReplicatedNetImpl : torch::nn::Module {
   explicit ReplicatedNetImpl(const std::shared_ptr<SmallNetImpl>& net)
-      : parallel(register_module("net", net), {at::kCPU, at::kCPU},
-                 // Its numbers are for nothing; but drawn beside another rank's they would change them.
-                 [] { return seeded(0, [] { return std::make_shared<SmallNetImpl>(); }); }) {}
+      : parallel(
+            register_module("net", net), {at::kCPU, at::kCPU},
+            // Its numbers are for nothing; but drawn beside another rank's they would change them.
+            [] { return seeded(0, [] { return std::make_shared<SmallNetImpl>(); }); }) {}
   at::Tensor forward(const at::Tensor& x) { return parallel.forward(x); }
   DataParallel<SmallNetImpl> parallel;
 };

@@ -34,13 +34,16 @@ class NotingDevice : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
-  c10::Stream getStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, computing);
-  }
+  c10::Stream current() const { return c10::Stream(c10::Stream::UNSAFE, getDevice(), current_); }
+  c10::Stream getStream(c10::Device) const override { return current(); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return c10::Stream(c10::Stream::UNSAFE, device, pooled);
   }
-  c10::Stream exchangeStream(c10::Stream) const override { return getStream(getDevice()); }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = current();
+    current_ = stream.id();
+    return before;
+  }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return stream.id() == pooled ? pooled_handle() : computing_handle();
   }
@@ -70,6 +73,7 @@ class NotingDevice : public c10::impl::DeviceGuardImplInterface {
   }
 
   Log& log_;
+  mutable c10::StreamId current_ = computing;
 };
 
 class NotingCommunicator : public ThreadCommunicator {
@@ -125,4 +129,31 @@ TEST_CASE("18.1: what is measured is the wait of the stream that computes, and n
   communicator.waits = 13ms;
   CHECK(queue->take_exposed() == 1ms);
   CHECK(queue->exposed() == 8ms);
+}
+
+TEST_CASE("18.1: what takes more than an all-reduce is queued on the reductions' stream, plainly",
+          "[ddp]") {
+  Log log;
+  const NotingDevice device(log);
+  ThreadWorld world(1);
+  NotingCommunicator communicator(world, log);
+  const auto queue = reduction_queue_of(communicator, device.getDevice());
+  const c10::impl::IncludeDispatchKeyGuard autocast(c10::DispatchKey::AutocastCPU);
+  bool plain = false;
+
+  queue->run([&](Communicator& peers, Stream stream) {
+    plain = !at::GradMode::is_enabled() &&
+            c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU);
+    log.push_back("current: " + name_of(device.current()));
+    peers.all_reduce(nullptr, 0, DataType::Float32, ReduceOp::Sum, stream);
+  });
+  CHECK(plain);
+  CHECK(log == Log{"event on the current", "the pool's waits", "current: the pool's",
+                   "all-reduce on the pool's"});
+  CHECK(device.current().id() == computing);
+  CHECK_FALSE(queue->idle());
+
+  CHECK_THROWS_AS(queue->run([](Communicator&, Stream) { throw std::domain_error("no idea"); }),
+                  std::domain_error);
+  CHECK_THROWS_AS(queue->wait(), std::domain_error);  // It stays failed.
 }

@@ -1,4 +1,6 @@
-// Gradients that travel as bfloat16.
+// Gradients that travel in 16 bits.
+#include "worker/torch/narrow_gradients.h"
+
 #include <torch/optim/sgd.h>
 
 #include "tests/testing/catch.h"
@@ -7,9 +9,9 @@
 namespace ddprun::worker {
 namespace {
 
-DataParallelOptions travelling_as_bfloat16() {
+DataParallelOptions travelling_as(at::ScalarType type) {
   DataParallelOptions options = options_with_tiny_buckets();
-  options.bfloat16_gradients = true;
+  options.communication_hook = std::make_shared<NarrowGradients>(type);
   return options;
 }
 
@@ -20,14 +22,16 @@ std::vector<at::Tensor> own_gradients(int rank) {
   return gradients_of(*net);
 }
 
-TEST_CASE("gradients that travel as bfloat16 are the average of the rounded ones",
-          "[worker][ddp][bf16]") {
+TEST_CASE("gradients that travel in 16 bits are the average of the rounded ones",
+          "[worker][ddp][hook]") {
+  const at::ScalarType type = GENERATE(at::kBFloat16, at::kHalf);
+  const double ulp = type == at::kHalf ? 1.0 / 1024 : 1.0 / 128;
   const auto first = own_gradients(0), second = own_gradients(1);
   run_ranks_well(2, [&](ThreadCommunicator& communicator) {
     SmallNet net = seeded(1, [] { return SmallNet(); });
-    DistributedDataParallel ddp(net, communicator, travelling_as_bfloat16());
+    DistributedDataParallel ddp(net, communicator, travelling_as(type));
     const Batch batch = random_batch(static_cast<std::uint64_t>(communicator.rank()), 4);
-    const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kFloat); };
+    const auto rounded = [&](const at::Tensor& t) { return t.to(type).to(at::kFloat); };
     for (int step = 0; step < 2; ++step) {  // The second one in the settled order of buckets.
       ddp.zero_grad();
       loss_of(ddp.forward(batch.images), batch).backward();
@@ -36,8 +40,8 @@ TEST_CASE("gradients that travel as bfloat16 are the average of the rounded ones
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         const at::Tensor expected = rounded((rounded(first[i]) + rounded(second[i])) / 2);
         RANK_CHECK(gradients[i].scalar_type() == at::kFloat);
-        // The kernels' own rounding may move a value over the border between two bfloat16.
-        RANK_CHECK(at::allclose(gradients[i], expected, 1.0 / 128, 1e-4));
+        // The kernels' own rounding may move a value over the border between two numbers.
+        RANK_CHECK(at::allclose(gradients[i], expected, ulp, 1e-4));
         RANK_CHECK(at::equal(gradients[i], rounded(gradients[i])));
       }
     }
@@ -45,14 +49,13 @@ TEST_CASE("gradients that travel as bfloat16 are the average of the rounded ones
 }
 
 TEST_CASE("with gradients in bfloat16 weights stay equal on all ranks and near those without",
-          "[worker][ddp][bf16]") {
+          "[worker][ddp][hook]") {
   const auto train = [](bool bfloat16) {
     std::vector<std::vector<at::Tensor>> weights(2);
     run_ranks_well(2, [&](ThreadCommunicator& communicator) {
       SmallNet net = seeded(1, [] { return SmallNet(); });
-      DataParallelOptions options = options_with_tiny_buckets();
-      options.bfloat16_gradients = bfloat16;
-      DistributedDataParallel ddp(net, communicator, options);
+      DistributedDataParallel ddp(
+          net, communicator, bfloat16 ? travelling_as(at::kBFloat16) : options_with_tiny_buckets());
       torch::optim::SGD optimizer(net->parameters(), 0.1);
       for (int step = 0; step < 5; ++step) {
         const auto seed = static_cast<std::uint64_t>(2 * step + communicator.rank());
@@ -71,24 +74,19 @@ TEST_CASE("with gradients in bfloat16 weights stay equal on all ranks and near t
   CHECK(all_close(rounded[0], exact[0], 5e-3));
 }
 
-TEST_CASE("gradients of double travel as they are", "[worker][ddp][bf16]") {
+TEST_CASE("gradients of double travel as they are", "[worker][ddp][hook]") {
   run_ranks_well(2, [](ThreadCommunicator& communicator) {
     torch::nn::Linear net = seeded(1, [] { return torch::nn::Linear(3, 2); });
     net->to(at::kDouble);
-    DistributedDataParallel ddp(net, communicator, travelling_as_bfloat16());
+    DistributedDataParallel ddp(net, communicator, travelling_as(at::kBFloat16));
     ddp.forward(torch::full({1, 3}, 1.0 / 3, at::kDouble)).sum().backward();
     RANK_CHECK(at::allclose(net->weight.grad(), torch::full({2, 3}, 1.0 / 3, at::kDouble), 1e-12));
   });
 }
 
-TEST_CASE("ranks that disagree about how gradients travel are told so", "[worker][ddp][bf16]") {
-  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    SmallNet net = seeded(1, [] { return SmallNet(); });
-    DataParallelOptions options;
-    options.bfloat16_gradients = communicator.rank() == 1;
-    DistributedDataParallel ddp(net, communicator, options);
-  });
-  CHECK(message_of<ModelMismatch>(errors[1]).find("bfloat16_gradients") != std::string::npos);
+TEST_CASE("gradients travel in 16 bits of two kinds alone", "[worker][ddp][hook]") {
+  CHECK_THROWS_AS(NarrowGradients(at::kFloat), std::invalid_argument);
+  CHECK_THROWS_AS(NarrowGradients(at::kInt), std::invalid_argument);
 }
 
 }  // namespace

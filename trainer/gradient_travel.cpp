@@ -1,0 +1,44 @@
+// From options to a hook of the wrapped model, and in words.
+#include "trainer/gradient_travel.h"
+
+#include <fmt/format.h>
+
+#include "trainer/report/memory_plan.h"
+#include "trainer/report/reporter.h"
+#include "worker/torch/narrow_gradients.h"
+#include "worker/torch/power_sgd.h"
+
+namespace ddprun::trainer {
+namespace {
+
+worker::PowerSgdOptions power_sgd_options(const TrainOptions& options) {
+  worker::PowerSgdOptions power{.rank = *options.power_sgd, .seed = options.seed};
+  power.start_step = options.power_sgd_start.value_or(power.start_step);
+  return power;
+}
+
+}  // namespace
+
+std::shared_ptr<worker::CommunicationHook> make_communication_hook(const TrainOptions& options) {
+  if (options.power_sgd) return std::make_shared<worker::PowerSgd>(power_sgd_options(options));
+  if (options.gradient_type == GradientType::Parameters) return nullptr;
+  const bool bfloat16 = options.gradient_type == GradientType::BFloat16;
+  return std::make_shared<worker::NarrowGradients>(bfloat16 ? torch::kBFloat16 : torch::kHalf);
+}
+
+void tell_compression(TrainingJob& job) {
+  if (!job.options.power_sgd || job.env.world_size == 1 || job.options.evaluate) return;
+  const worker::PowerSgdOptions options = power_sgd_options(job.options);
+  const auto [whole, travels] = worker::power_sgd_bytes(job.model->parameters(), options);
+  if (travels == whole) {
+    return job.reporter->warning(fmt::format(
+        "--power-sgd {}: no gradient of this model gets smaller so, and all travel whole",
+        options.rank));
+  }
+  const double percent = 100 * static_cast<double>(travels) / static_cast<double>(whole);
+  job.reporter->line(fmt::format(
+      "PowerSGD: {:.1f} % of {} of gradients travel in a step{}", percent, bytes_text(whole),
+      options.start_step == 0 ? "" : fmt::format(", all in the first {}", options.start_step)));
+}
+
+}  // namespace ddprun::trainer

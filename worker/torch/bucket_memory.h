@@ -1,0 +1,32 @@
+// Memory of the communicator's for what a hook sends in the place of a bucket: made when a bucket
+// is met for the first time, and kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "worker/torch/communication_hook.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+
+class BucketMemory {
+ public:
+  // Flat, of so many elements. Collective: all ranks ask for the same.
+  at::Tensor get(const GradientBucket& bucket, std::int64_t count, at::ScalarType type,
+                 Communicator& communicator) {
+    at::Tensor& memory = memories_[bucket.index];
+    if (!memory.defined() || memory.numel() < count) {
+      memory.reset();  // First, or there would be both.
+      const auto bytes = static_cast<std::size_t>(count) * c10::elementSize(type);
+      memory = allocate_tensor(communicator, bytes, type, bucket.values.device());
+    }
+    return memory.narrow(0, 0, count);
+  }
+
+ private:
+  std::map<std::size_t, at::Tensor> memories_;  // By the bucket's index.
+};
+
+}  // namespace ddprun::worker

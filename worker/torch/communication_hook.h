@@ -1,0 +1,59 @@
+// How the gradients of a bucket travel in the place of its all-reduce: what PyTorch calls a
+// communication hook. Ours: NarrowGradients (narrow_gradients.h), PowerSgd (power_sgd.h).
+//
+//   class MyHook : public CommunicationHook { ... };
+//   DataParallelOptions options;
+//   options.communication_hook = std::make_shared<MyHook>();
+//
+// One object serves one wrapped module. What it keeps of the communicator's memory must go before
+// the communicator does.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::worker {
+
+struct GradientBucket {
+  struct Gradient {
+    std::size_t parameter = 0;  // Its number among the parameters that require gradients.
+    at::Tensor values;          // In the parameter's shape and strides: a part of the bucket.
+  };
+
+  // In the order of reduction. Another order may be settled after the first step, on all ranks
+  // alike: then bucket 0 has other gradients, and another size.
+  std::size_t index = 0;
+  at::Tensor values;  // Flat, with padding between gradients; complex ones as their two parts.
+  std::vector<Gradient> gradients;
+  ReduceOp op = ReduceOp::Average;  // What all ranks are to have: the average, or the sum.
+
+  // What is done without a hook.
+  void all_reduce(Communicator& communicator, Stream stream) const;
+};
+
+class CommunicationHook {
+ public:
+  CommunicationHook() = default;
+  virtual ~CommunicationHook() = default;
+  CommunicationHook(const CommunicationHook&) = delete;
+  CommunicationHook& operator=(const CommunicationHook&) = delete;
+
+  // Makes of this rank's gradients, in place, what all ranks are to have: with the same bits on
+  // all, or their weights go apart. All ranks make the same calls of the communicator in the same
+  // order. Called for one bucket after the other while backward computes the rest. CPU: in the
+  // queue's thread. CUDA: in one of autograd's, with the stream that is passed as the current one;
+  // what is queued there is waited for, and the host must not wait. Autograd records nothing.
+  //
+  // An exception aborts the communicator in its words, since the peers wait for this rank, and
+  // leaves backward().
+  virtual void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) = 0;
+
+  // Its name and settings, in which the ranks must agree: compared when the module is wrapped.
+  virtual std::string description() const = 0;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,32 @@
+// A cast, an all-reduce, a cast back.
+#include "worker/torch/narrow_gradients.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+
+NarrowGradients::NarrowGradients(at::ScalarType type) : type_(type) {
+  if (type != at::kBFloat16 && type != at::kHalf) {
+    throw std::invalid_argument("NarrowGradients: gradients travel as BFloat16 or Half, not as " +
+                                std::string(at::toString(type)));
+  }
+}
+
+void NarrowGradients::reduce(const GradientBucket& bucket, Communicator& communicator,
+                             Stream stream) {
+  if (bucket.values.scalar_type() != at::kFloat) return bucket.all_reduce(communicator, stream);
+  const at::Tensor narrow =
+      memory_.get(bucket, bucket.values.numel(), type_, communicator).copy_(bucket.values);
+  communicator.all_reduce(narrow.data_ptr(), static_cast<std::size_t>(narrow.numel()),
+                          data_type_of(type_, "what travels"), bucket.op, stream);
+  bucket.values.copy_(narrow);
+}
+
+std::string NarrowGradients::description() const {
+  return std::string("gradients as ") + at::toString(type_);
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,27 @@
+// Gradients of float travel in 16 bits, half the bytes: PyTorch's bf16_compress_hook and
+// fp16_compress_hook.
+//
+// On the CPU and over MPI sums are taken in float and rounded once; NCCL may round each time that
+// one more rank is added. fp16 has three more bits than bf16, and no number above 65,504. Costs two
+// passes over the gradients, and memory of half their size.
+#pragma once
+
+#include "worker/torch/bucket_memory.h"
+#include "worker/torch/communication_hook.h"
+
+namespace ddprun::worker {
+
+class NarrowGradients : public CommunicationHook {
+ public:
+  // at::kBFloat16 or at::kHalf; std::invalid_argument otherwise.
+  explicit NarrowGradients(at::ScalarType type);
+
+  void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override;
+  std::string description() const override;
+
+ private:
+  at::ScalarType type_;
+  BucketMemory memory_;
+};
+
+}  // namespace ddprun::worker
