@@ -1,4 +1,7 @@
 // Two all-reduces a bucket: all that travels whole with all P, then all Q.
+//
+// P and Q lie in memory as their transposes, a row for each of their few columns: with them BLAS
+// takes a third of the time of products with columns (docs/measurements/training.md).
 #include "worker/torch/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -114,8 +117,8 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   for (const at::Tensor& whole : parts.whole) to_first.next(whole.numel()).copy_(whole);
   for (const Matrix& matrix : parts.matrices) {
     matrix.state->error.add_(matrix.values);  // M, until the step's own error is known.
-    at::Tensor p = to_first.next(matrix.values.size(0), rank);
-    at::mm_out(p, matrix.state->error, matrix.state->q);
+    at::Tensor p = to_first.next(rank, matrix.values.size(0));
+    at::mm_out(p, matrix.state->q, matrix.state->error.t());
   }
   reduce_flat(first, bucket.op, communicator, stream);
 
@@ -123,10 +126,10 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   for (const at::Tensor& whole : parts.whole) whole.copy_(from_first.next(whole.numel()));
   std::vector<at::Tensor> orthogonal;
   for (const Matrix& matrix : parts.matrices) {
-    const at::Tensor p = from_first.next(matrix.values.size(0), rank);
-    orthogonal.push_back(std::get<0>(at::linalg_qr(p)));
-    at::Tensor q = to_second.next(matrix.values.size(1), rank);
-    at::mm_out(q, matrix.state->error.t(), orthogonal.back());
+    const at::Tensor p = from_first.next(rank, matrix.values.size(0));
+    orthogonal.push_back(std::get<0>(at::linalg_qr(p.t())).t().contiguous());
+    at::Tensor q = to_second.next(rank, matrix.values.size(1));
+    at::mm_out(q, orthogonal.back(), matrix.state->error);
   }
   reduce_flat(second, ReduceOp::Average, communicator, stream);
 
@@ -135,9 +138,9 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   for (std::size_t i = 0; i < parts.matrices.size(); ++i) {
     Matrix& matrix = parts.matrices[i];
     at::Tensor& q = matrix.state->q;
-    q.copy_(from_second.next(matrix.values.size(1), rank));
-    matrix.values.addmm_(orthogonal[i], q.t(), /*beta=*/0, scale);
-    matrix.state->error.addmm_(orthogonal[i], q.t(), /*beta=*/1, /*alpha=*/-1);
+    q.copy_(from_second.next(rank, matrix.values.size(1)));
+    matrix.values.addmm_(orthogonal[i].t(), q, /*beta=*/0, scale);
+    matrix.state->error.addmm_(orthogonal[i].t(), q, /*beta=*/1, /*alpha=*/-1);
     forget_if_no_number(matrix.state->error, q);
   }
 }
@@ -168,7 +171,7 @@ void PowerSgd::prepare(Matrix& matrix, std::size_t parameter) const {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed + parameter);
   // Drawn on the host, so that it is the same on any device.
   state.q =
-      at::randn({matrix.values.size(1), options_.rank}, generator, matrix.values.scalar_type())
+      at::randn({options_.rank, matrix.values.size(1)}, generator, matrix.values.scalar_type())
           .to(matrix.values.device());
 }
 

@@ -59,7 +59,7 @@ class PowerSgd : public CommunicationHook {
   struct State {
     std::int64_t steps = 0;
     at::Tensor error;  // As the matrix.
-    at::Tensor q;      // Of the last step.
+    at::Tensor q;      // Of the last step, transposed: rank x columns.
   };
   struct Matrix {
     at::Tensor values;  // Rows x columns: the gradient.

@@ -103,8 +103,8 @@ TEST_CASE("PowerSGD's gradients are those of its paper, step by step", "[worker]
   const auto results = reduce_all(steps, with(options));
 
   // The matrix is parameter 0.
-  at::Tensor q = at::randn(
-      {columns, 3}, at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{11}), at::kDouble);
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{11});
+  at::Tensor q = at::randn({3, columns}, generator, at::kDouble).t();
   std::vector<at::Tensor> errors(2, at::zeros({rows, columns}, at::kDouble));
   for (std::size_t step = 0; step < steps.size(); ++step) {
     std::vector<at::Tensor> wanted, ps, qs;
