@@ -70,7 +70,7 @@ class Agent {
                   .on_all_reaped = [this] { on_all_reaped(); },
                   .on_can_grow = [this] { apply(machine().replacements_ready()); }}),
         watched_(
-            io_, options_, attempt_, host_name_, [this] { return machine_.state(); },
+            io_, options_, attempt_, host_name_, [this] { return state_to_show(); },
             ways_to_others()),
         export_(
             io_, options_, [this] { return watched_.snapshot(); },
@@ -116,6 +116,7 @@ class Agent {
   void on_signal(int signal);
   void on_forwarded_signal(int signal);
   void tell_status();
+  NodeState state_to_show() const;
   void listen_to_starter();
 
   // Knows what the workers' processes are before each event.
@@ -405,6 +406,10 @@ void Agent::tell_status() {
                          .spares = options_.spares,
                          .spares_ready = attempt_.spares_ready()};
   output_.write_line("[ddprun] " + to_text(status));  // Asked for: also with --quiet.
+}
+
+NodeState Agent::state_to_show() const {
+  return check_.is_running() ? NodeState::Checking : node_state(machine_.state());
 }
 
 // ---- what the state machine answers ----

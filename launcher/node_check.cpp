@@ -138,6 +138,8 @@ NodeCheck::NodeCheck(asio::io_context& io, std::string command, milliseconds lim
 
 NodeCheck::~NodeCheck() = default;
 
+bool NodeCheck::is_running() const { return !runs_.empty() && !runs_.back()->over; }
+
 void NodeCheck::start(Done done) {
   std::erase_if(runs_, [](const auto& run) { return run->over; });
   for (const auto& run : runs_) {

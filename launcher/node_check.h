@@ -39,6 +39,7 @@ class NodeCheck {
   NodeCheck& operator=(const NodeCheck&) = delete;
 
   bool is_asked_for() const { return !command_.empty(); }
+  bool is_running() const;
   // Once `done` has come, or in its place: one that still runs is killed, and does not tell.
   // `done` comes from the loop, never from within.
   void start(Done done);

@@ -42,24 +42,6 @@ double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-NodeState node_state(AgentState state) {
-  switch (state) {
-    case AgentState::Joining:
-      return NodeState::Waiting;
-    case AgentState::Running:
-      return NodeState::Running;
-    case AgentState::Succeeded:
-      return NodeState::Succeeded;
-    case AgentState::Stopping:
-      return NodeState::Stopping;
-    case AgentState::Stopped:
-      return NodeState::Stopped;
-    case AgentState::Done:
-      break;
-  }
-  return NodeState::Done;
-}
-
 // What the worker said itself, in one line.
 std::string own_word(const rendezvous::FirstCause& cause) {
   if (!cause.message.empty()) return cause.message.substr(0, cause.message.find('\n'));
@@ -103,9 +85,27 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
 
 }  // namespace
 
+NodeState node_state(AgentState state) {
+  switch (state) {
+    case AgentState::Joining:
+      return NodeState::Waiting;
+    case AgentState::Running:
+      return NodeState::Running;
+    case AgentState::Succeeded:
+      return NodeState::Succeeded;
+    case AgentState::Stopping:
+      return NodeState::Stopping;
+    case AgentState::Stopped:
+      return NodeState::Stopped;
+    case AgentState::Done:
+      break;
+  }
+  return NodeState::Done;
+}
+
 WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
                        const LocalAttempt& attempt, std::string host,
-                       std::function<AgentState()> state, JobViewWays ways)
+                       std::function<NodeState()> state, JobViewWays ways)
     : io_(io),
       options_(options),
       attempt_(attempt),
@@ -355,7 +355,7 @@ JobSnapshot WatchedJob::own_snapshot() const {
       .launcher_pid = own_.launcher_pid,
       .started_unix_s = started_unix_s_,
       .taken_s = std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(),
-      .state = node_state(state_()),
+      .state = state_(),
       .since_s = seconds_since(since_),
       .attempt = round_.attempt,
       .attempts = rounds_,

@@ -23,11 +23,13 @@
 
 namespace ddprun::launcher {
 
+NodeState node_state(AgentState state);
+
 class WatchedJob {
  public:
   // All references must outlive it.
   WatchedJob(asio::io_context& io, const LaunchOptions& options, const LocalAttempt& attempt,
-             std::string host, std::function<AgentState()> state, JobViewWays ways);
+             std::string host, std::function<NodeState()> state, JobViewWays ways);
 
   // From here on others can find the job, by a socket of which `on_open` hears the path; where its
   // name is removed another one is made. Where that cannot be, one line says so.
@@ -87,7 +89,7 @@ class WatchedJob {
   const LaunchOptions& options_;
   const LocalAttempt& attempt_;
   const LauncherIdentity own_;
-  std::function<AgentState()> state_;
+  std::function<NodeState()> state_;
   std::int64_t started_unix_s_;
   std::chrono::steady_clock::time_point since_;
   rendezvous::RoundStart round_;

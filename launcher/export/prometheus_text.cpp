@@ -57,8 +57,9 @@ void tell_job(Exposition& out, const JobSnapshot& job) {
   out.begin("ddprun_info", "gauge", "Always 1; its labels say what runs.");
   out.sample(1, fmt::format("program=\"{}\"", label_value(job.program)));
   out.begin("ddprun_node_state", "gauge", "1 for the state that this node is in.");
-  for (const NodeState state : {NodeState::Waiting, NodeState::Running, NodeState::Succeeded,
-                                NodeState::Stopping, NodeState::Stopped, NodeState::Done}) {
+  for (const NodeState state :
+       {NodeState::Waiting, NodeState::Checking, NodeState::Running, NodeState::Succeeded,
+        NodeState::Stopping, NodeState::Stopped, NodeState::Done}) {
     out.sample(job.state == state ? 1 : 0, fmt::format("state=\"{}\"", name_of(state)));
   }
   out.one("ddprun_start_time_seconds", "gauge", "When the launcher was started, since 1970.",

@@ -20,8 +20,8 @@ namespace {
 
 using SnapshotJson = nlohmann::ordered_json;
 
-constexpr const char* node_state_names[] = {"waiting",  "running", "succeeded",
-                                            "stopping", "stopped", "done"};
+constexpr const char* node_state_names[] = {"waiting", "running", "succeeded", "stopping",
+                                            "stopped", "done",    "checking"};
 constexpr const char* rank_state_names[] = {"running", "parked", "succeeded", "failed", "stopped"};
 
 template <class State, std::size_t count>

@@ -99,6 +99,7 @@ enum class NodeState {
   Stopping,   // Workers are asked to end.
   Stopped,    // No worker; waits for the next attempt or the end.
   Done,       // The launcher is about to end.
+  Checking,   // No worker; --node-check is asked whether this node is fit.
 };
 
 // Who holds the others up, and how that is known.

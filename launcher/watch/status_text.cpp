@@ -212,11 +212,16 @@ std::string ranks_here(const JobSnapshot& job) {
 }
 
 std::string state_line(const JobSnapshot& job) {
+  const bool checked = job.state == NodeState::Checking;
   if (job.attempts == 0) {
-    return fmt::format("waiting for other nodes for {}", duration(job.since_s));
+    return fmt::format("waiting for {} for {}", checked ? "its --node-check" : "other nodes",
+                       duration(job.since_s));
   }
+  // The time is the attempt's, and not that of the check.
   std::string text =
-      fmt::format("{} for {}: attempt {}", name_of(job.state), duration(job.since_s), job.attempt);
+      checked ? "waiting for its --node-check after attempt "
+              : fmt::format("{} for {}: attempt ", name_of(job.state), duration(job.since_s));
+  text += std::to_string(job.attempt);
   if (job.max_restarts > 0) text += fmt::format(" (--max-restarts {})", job.max_restarts);
   if (job.nodes > 1) text += fmt::format(", node {} of {}", job.node_rank, job.nodes);
   text += fmt::format(", {} of {}", ranks_here(job), job.world_size);

@@ -139,6 +139,17 @@ class Watching(WithJob):
         self.assertEqual((status, text), (1, ""))
         self.assertIn("no job of yours runs", error)
 
+    def test_a_node_that_is_being_checked_is_shown_as_that(self):
+        fit = self.folder / "fit"
+        job = self.start("--node-check", f"until test -e {fit}; do sleep 0.02; done", "sleep", "1000")
+        seen = self.until(self.snapshot, "the job")
+        self.assertEqual(seen[0]["state"], "checking")
+        self.assertIn("waiting for its --node-check for", self.ask("status")[1])
+        fit.touch()
+        self.until(lambda: self.snapshot()[0]["state"] == "running", "the job after the check")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(patience(30)), 75)
+
     def test_a_job_whose_socket_was_removed_is_found_again(self):
         job = self.start_job()
         seen = self.steps_told()

@@ -58,6 +58,7 @@ TEST_CASE("17.2: a job's metrics are what its snapshot says", "[launcher][export
   CHECK(contains(text, "\nddprun_failures_total" + of_job + "} 4\n"));
   CHECK(contains(text, "\nddprun_node_state" + of_job + ",state=\"running\"} 1\n"));
   CHECK(contains(text, "\nddprun_node_state" + of_job + ",state=\"waiting\"} 0\n"));
+  CHECK(contains(text, "\nddprun_node_state" + of_job + ",state=\"checking\"} 0\n"));
   CHECK(contains(text, "\nddprun_workers" + of_job + ",state=\"failed\"} 1\n"));
   const std::string of_rank = of_job + ",rank=\"8\",local_rank=\"0\"} ";
   CHECK(contains(text, "\nddprun_rank_loss" + of_rank + "0.25\n"));

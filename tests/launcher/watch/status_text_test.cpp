@@ -77,6 +77,17 @@ TEST_CASE("17.2: the status of a job says all that is known, in 80 columns", "[w
         "   3    4128           - sleeping             -      -     -     -   50%   3.0G\n");
 }
 
+TEST_CASE("what a node without workers waits for is told", "[watch]") {
+  JobSnapshot job = running_job();
+  job.ranks.clear();
+  job.state = NodeState::Checking;
+  CHECK(holds(text_of(job), "waiting for its --node-check after attempt 1 (--max-restarts 3)"));
+  job.attempts = 0;
+  CHECK(holds(text_of(job), "waiting for its --node-check for 10 s"));
+  job.state = NodeState::Waiting;
+  CHECK(holds(text_of(job), "waiting for other nodes for 10 s"));
+}
+
 TEST_CASE("17.2: with GPUs their use is shown in place of the machine's memory, in 80 columns",
           "[watch]") {
   JobSnapshot job = running_job();
