@@ -17,7 +17,8 @@ class BucketMemory {
   at::Tensor get(const GradientBucket& bucket, std::int64_t count, at::ScalarType type,
                  Communicator& communicator) {
     at::Tensor& memory = memories_[bucket.index];
-    if (!memory.defined() || memory.numel() < count) {
+    const bool fits = memory.defined() && memory.scalar_type() == type && memory.numel() >= count;
+    if (!fits) {
       memory.reset();  // First, or there would be both.
       const auto bytes = static_cast<std::size_t>(count) * c10::elementSize(type);
       memory = allocate_tensor(communicator, bytes, type, bucket.values.device());

@@ -195,6 +195,37 @@ TEST_CASE("a gradient that is no number does not outlive its step", "[worker][dd
   }
 }
 
+// Backward comes to them in another order than a plan is made for at first: then bucket 0 has
+// another type.
+TEST_CASE("matrices of two types are thinned in one step", "[worker][ddp][hook]") {
+  struct Net : torch::nn::Module {
+    Net() {
+      single = register_parameter("single", torch::zeros({rows, columns}));
+      wide = register_parameter("wide", torch::zeros({rows, columns}, at::kDouble));
+    }
+    at::Tensor forward(const at::Tensor& gradient) {
+      const at::Tensor first = (wide * gradient).sum();
+      return first + (single * gradient.to(at::kFloat)).sum();
+    }
+    at::Tensor single, wide;
+  };
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    auto net = std::make_shared<Net>();
+    DistributedDataParallel ddp(net, communicator, with(of_rank(2)));
+    // Of rank 1 on each rank, so that nothing is left out.
+    const auto rank = static_cast<std::uint64_t>(communicator.rank());
+    const auto own = [](std::uint64_t seed) {
+      return random_matrix(seed).narrow(1, 0, 1).mm(random_matrix(seed + 10).narrow(0, 0, 1));
+    };
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      ddp.forward(own(rank)).backward();
+      RANK_CHECK(distance(net->wide.grad(), average({own(0), own(1)})) < 1e-9);
+      RANK_CHECK(distance(net->single.grad().to(at::kDouble), net->wide.grad()) < 1e-4);
+    }
+  });
+}
+
 TEST_CASE("of a convolution in either layout what PowerSGD says travels", "[worker][ddp][hook]") {
   struct Counting : ThreadCommunicator {
     using ThreadCommunicator::ThreadCommunicator;
