@@ -175,6 +175,8 @@ LONG = [
     ("`get` from the store, 8 threads, all on one core", "store-together", "get, 8 threads", "thousand/s",
      "libuv server"),
     *SHORT[2:],
+    ("ResNet-18, 32 px, two hosts with 1 Gbit/s, PowerSGD", "slow-network", "1 Gbit/s, PowerSGD, rank 4", "images/s",
+     "DDP"),
     ("an epoch of MNIST, convnet", "mnist-epoch", "convnet, an epoch; the peer's loader: tensor", "s", "DDP"),
     ("JPEG files decoded and cropped", "data", "JPEG 500x375, random resized crop to 224, flip, 2 threads", "images/s",
      "torchvision"),

@@ -113,6 +113,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   const at::Tensor first = first_.get(bucket, first_count, type, communicator);
   const at::Tensor second = second_.get(bucket, second_count, type, communicator);
 
+  // P = M Q.
   Cutter to_first(first);
   for (const at::Tensor& whole : parts.whole) to_first.next(whole.numel()).copy_(whole);
   for (const Matrix& matrix : parts.matrices) {
@@ -122,6 +123,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   }
   reduce_flat(first, bucket.op, communicator, stream);
 
+  // Q = M' P.
   Cutter from_first(first), to_second(second);
   for (const at::Tensor& whole : parts.whole) whole.copy_(from_first.next(whole.numel()));
   std::vector<at::Tensor> orthogonal;
@@ -133,6 +135,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
   }
   reduce_flat(second, ReduceOp::Average, communicator, stream);
 
+  // P Q', and what it leaves out.
   Cutter from_second(second);
   const double scale = bucket.op == ReduceOp::Sum ? communicator.world_size() : 1;
   for (std::size_t i = 0; i < parts.matrices.size(); ++i) {

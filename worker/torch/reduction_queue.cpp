@@ -102,7 +102,8 @@ class ThreadQueue : public ReductionQueue {
       Work work = std::move(works_.front());
       works_.pop_front();
       lock.unlock();
-      std::exception_ptr error = carry_out(std::move(work));
+      std::exception_ptr error = carry_out(work);
+      work = nullptr;  // What it holds goes before anybody hears that it is done.
       lock.lock();
       --unfinished_;
       if (error) {  // The order of collectives is lost: nothing after this one can be right.
@@ -114,8 +115,7 @@ class ThreadQueue : public ReductionQueue {
     }
   }
 
-  // What the work holds is let go of before anybody hears that it is done.
-  std::exception_ptr carry_out(Work work) noexcept {
+  std::exception_ptr carry_out(const Work& work) noexcept {
     try {
       work(communicator_, nullptr);
       return nullptr;
