@@ -52,7 +52,6 @@ class PowerSgd : public CommunicationHook {
 
   void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override;
   std::string description() const override;
-  const PowerSgdOptions& options() const { return options_; }
 
  private:
   // Of a parameter; anew with each object, so also after a restart.

@@ -210,6 +210,12 @@ at::Tensor normalize_over_ranks(const BatchNormParts& parts, const at::Tensor& i
                                       static_cast<std::int64_t>(parties));
 }
 
+std::string shape_text(std::size_t dimensions, std::int64_t channels) {
+  const std::string begin = c10::str("[N, ", channels);
+  if (dimensions == 1) return begin + "] or " + begin + ", L]";
+  return begin + (dimensions == 2 ? ", H, W]" : ", D, H, W]");
+}
+
 int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group) {
   int found = 0;
   for (const auto& module : model.modules()) {

@@ -13,8 +13,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "worker/communicator.h"
@@ -48,6 +50,9 @@ struct BatchNormParts {
 at::Tensor normalize_over_ranks(const BatchNormParts& parts, const at::Tensor& input,
                                 const BatchNormGroup& group);
 
+// "[N, 64, H, W]": of a batch with so many dimensions besides N and the channels.
+std::string shape_text(std::size_t dimensions, std::int64_t channels);
+
 // module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
 // and in a world of one without replicas it is module.forward(input). input: [N, C, H, W], of a
 // BatchNorm1d [N, C] or [N, C, L], of a BatchNorm3d [N, C, D, H, W]; float, double, or with float
@@ -60,12 +65,9 @@ at::Tensor sync_batch_norm(torch::nn::BatchNormImplBase<Dimensions, Derived>& mo
                            const at::Tensor& input, const BatchNormGroup& group) {
   if (!module.is_training() || group.is_alone()) return module.forward(input);
   const bool fits = input.dim() == Dimensions + 2 || (Dimensions == 1 && input.dim() == 2);
-  TORCH_CHECK(fits && input.size(1) == module.options.num_features(),
-              "sync_batch_norm expects [N, ", module.options.num_features(),
-              Dimensions == 1   ? "] or [N, C, L]"
-              : Dimensions == 2 ? ", H, W]"
-                                : ", D, H, W]",
-              ", got ", input.sizes());
+  const std::int64_t channels = module.options.num_features();
+  TORCH_CHECK(fits && input.size(1) == channels, "sync_batch_norm expects ",
+              shape_text(Dimensions, channels), ", got ", input.sizes());
   return normalize_over_ranks({module.options, module.weight, module.bias, module.running_mean,
                                module.running_var, module.num_batches_tracked},
                               input, group);

@@ -45,24 +45,23 @@ at::Tensor random_matrix(std::uint64_t seed) {
 // Of the step's gradient of each rank. Result: by step, what rank 0 had, once it is known that all
 // ranks had the same.
 using Gradients = std::vector<std::vector<at::Tensor>>;  // By step and rank.
-std::vector<at::Tensor> reduce_all(const Gradients& steps, const DataParallelOptions& options) {
+std::vector<at::Tensor> reduce_all(const Gradients& steps, const PowerSgdOptions& power,
+                                   bool sum = false) {
   const int ranks = static_cast<int>(steps.front().size());
   std::vector<std::vector<at::Tensor>> results(static_cast<std::size_t>(ranks));
   run_ranks_well(ranks, [&](ThreadCommunicator& communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    // A hook is one rank's.
-    DataParallelOptions own = options;
-    const auto& power = dynamic_cast<const PowerSgd&>(*options.communication_hook);
-    own.communication_hook = std::make_shared<PowerSgd>(power.options());
+    DataParallelOptions options = with(power);
+    options.sum = sum;
     Given net;
-    DistributedDataParallel ddp(net, communicator, own);
+    DistributedDataParallel ddp(net, communicator, options);
     for (const auto& gradients : steps) {
       ddp.zero_grad();
       ddp.forward(gradients[rank]).backward();
       results[rank].push_back(net->weight.grad().clone());
       at::Tensor bias = at::zeros({columns}, at::kDouble);  // Too small to become thin.
       for (const at::Tensor& gradient : gradients) bias += gradient[0];
-      if (!own.sum) bias /= communicator.world_size();
+      if (!sum) bias /= communicator.world_size();
       RANK_CHECK(at::allclose(net->bias.grad(), bias, 1e-9, 1e-12, /*equal_nan=*/true));
     }
   });
@@ -100,7 +99,7 @@ TEST_CASE("PowerSGD's gradients are those of its paper, step by step", "[worker]
   for (std::uint64_t step = 0; step < 4; ++step) {
     steps.push_back({random_matrix(10 * step), random_matrix(10 * step + 1)});
   }
-  const auto results = reduce_all(steps, with(options));
+  const auto results = reduce_all(steps, options);
 
   // The matrix is parameter 0.
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{11});
@@ -130,7 +129,7 @@ TEST_CASE("gradients of a small rank come through whole", "[worker][ddp][hook]")
     steps.push_back(
         {column(4 * step).mm(row(4 * step + 1)), column(4 * step + 2).mm(row(4 * step + 3))});
   }
-  const auto results = reduce_all(steps, with(of_rank(2)));
+  const auto results = reduce_all(steps, of_rank(2));
   for (std::size_t step = 0; step < steps.size(); ++step) {
     CHECK(distance(results[step], average(steps[step])) < 1e-9);
   }
@@ -139,7 +138,7 @@ TEST_CASE("gradients of a small rank come through whole", "[worker][ddp][hook]")
 TEST_CASE("what does not travel in one step does so in later ones", "[worker][ddp][hook]") {
   constexpr std::size_t count = 60;
   const std::vector<at::Tensor> gradients{random_matrix(1), random_matrix(2), random_matrix(3)};
-  const auto results = reduce_all(Gradients(count, gradients), with(of_rank(2)));
+  const auto results = reduce_all(Gradients(count, gradients), of_rank(2));
   const at::Tensor wanted = average(gradients);
   CHECK(distance(results[0], wanted) > 0.5);  // Two of 16 directions.
   const at::Tensor sum = at::stack(results).sum(0);
@@ -151,9 +150,8 @@ TEST_CASE("a sum over the ranks is their number times the average", "[worker][dd
   for (std::uint64_t step = 0; step < 3; ++step) {
     steps.push_back({random_matrix(10 * step), random_matrix(10 * step + 1)});
   }
-  DataParallelOptions sum = with(of_rank(2));
-  sum.sum = true;
-  const auto sums = reduce_all(steps, sum), averages = reduce_all(steps, with(of_rank(2)));
+  const auto averages = reduce_all(steps, of_rank(2));
+  const auto sums = reduce_all(steps, of_rank(2), /*sum=*/true);
   for (std::size_t step = 0; step < steps.size(); ++step) {
     CHECK(distance(sums[step], 2 * averages[step]) < 1e-9);
   }
@@ -165,7 +163,7 @@ TEST_CASE("gradients travel whole before the first step, and where thin ones wou
   const at::Tensor whole = average(steps[0]);
   PowerSgdOptions late = of_rank(1);
   late.start_step = 2;
-  const auto results = reduce_all(steps, with(late));
+  const auto results = reduce_all(steps, late);
   CHECK(at::equal(results[0], whole));
   CHECK(at::equal(results[1], whole));
   CHECK(distance(results[2], whole) > 0.5);
@@ -173,9 +171,9 @@ TEST_CASE("gradients travel whole before the first step, and where thin ones wou
   // 24 x 16 are 384 numbers, and thin ones of rank 4 are 160: 2.4 times fewer.
   PowerSgdOptions demanding = of_rank(4);
   demanding.min_compression = 2.5;
-  CHECK(at::equal(reduce_all(steps, with(demanding))[0], whole));
+  CHECK(at::equal(reduce_all(steps, demanding)[0], whole));
   demanding.min_compression = 2.3;
-  CHECK(distance(reduce_all(steps, with(demanding))[0], whole) > 0.1);
+  CHECK(distance(reduce_all(steps, demanding)[0], whole) > 0.1);
 }
 
 TEST_CASE("a gradient that is no number does not outlive its step", "[worker][ddp][hook]") {
@@ -187,7 +185,7 @@ TEST_CASE("a gradient that is no number does not outlive its step", "[worker][dd
     bad[1][3][4] = number;
     Gradients steps(40, good);
     steps[2] = bad;
-    const auto results = reduce_all(steps, with(of_rank(2)));
+    const auto results = reduce_all(steps, of_rank(2));
     CHECK(
         at::isnan(results[2]).any().item<bool>());  // On all ranks: whoever looks can leave it out.
     const at::Tensor later = at::stack(std::vector(results.begin() + 3, results.end())).mean(0);

@@ -137,7 +137,7 @@ TEST_CASE("inputs that a batch normalisation does not take are refused", "[worke
   });
   CHECK(message_of<c10::Error>(errors[0]).find("expects [N, 4, D, H, W], got [2, 4, 3, 3]") !=
         std::string::npos);
-  CHECK(message_of<c10::Error>(errors[1]).find("expects [N, 4] or [N, C, L], got [2, 5]") !=
+  CHECK(message_of<c10::Error>(errors[1]).find("expects [N, 4] or [N, 4, L], got [2, 5]") !=
         std::string::npos);
 }
 
