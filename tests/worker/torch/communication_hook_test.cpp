@@ -109,6 +109,36 @@ TEST_CASE("what a hook leaves is the gradient", "[worker][ddp][hook]") {
   }
 }
 
+// That of docs/library.md.
+TEST_CASE("a hook may change a rank's gradients before they travel", "[worker][ddp][hook]") {
+  class Clipped : public CommunicationHook {
+   public:
+    void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override {
+      for (const auto& [parameter, values] : bucket.gradients) values.clamp_(-0.01, 0.01);
+      bucket.all_reduce(communicator, stream);
+    }
+    std::string description() const override { return "clipped to 0.01"; }
+  };
+  std::vector<at::Tensor> expected;
+  for (int rank = 0; rank < 2; ++rank) {
+    SmallNet net = seeded(1, [] { return SmallNet(); });
+    const Batch batch = batch_of(rank);
+    loss_of(net->forward(batch.images), batch).backward();
+    const auto gradients = gradients_of(*net);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const at::Tensor half = gradients[i].clamp(-0.01, 0.01) / 2;
+      if (rank == 0) {
+        expected.push_back(half);
+      } else {
+        expected[i] += half;
+      }
+    }
+  }
+  DataParallelOptions options = options_with_tiny_buckets();
+  options.communication_hook = std::make_shared<Clipped>();
+  CHECK(all_close(reduced_gradients(options), expected));
+}
+
 TEST_CASE("a hook gets complex gradients as their two parts", "[worker][ddp][hook]") {
   run_ranks_well(2, [](ThreadCommunicator& communicator) {
     struct Net : torch::nn::Module {

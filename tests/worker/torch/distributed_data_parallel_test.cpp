@@ -150,6 +150,36 @@ TEST_CASE("a rank without a batch takes part with zeros", "[worker][ddp]") {
   });
 }
 
+// The loop of docs/library.md.
+TEST_CASE("ranks that do not know how many batches the others have ask before each step",
+          "[worker][ddp]") {
+  std::vector<std::vector<at::Tensor>> weights(3);
+  run_ranks_well(3, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(10, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const int batches = 2 * communicator.rank();
+    int steps = 0;
+    for (;; ++steps) {
+      std::int32_t anybody = steps < batches ? 1 : 0;
+      communicator.all_reduce(&anybody, 1, DataType::Int32, ReduceOp::Max, nullptr);
+      if (anybody == 0) break;
+      ddp.zero_grad();
+      if (steps < batches) {
+        const Batch batch = random_batch(static_cast<std::uint64_t>(steps), 4);
+        loss_of(ddp.forward(batch.images), batch).backward();
+      } else {
+        ddp.reduce_without_backward();
+      }
+      optimizer.step();
+    }
+    RANK_CHECK(steps == 4);
+    weights[static_cast<std::size_t>(communicator.rank())] = copies(net->parameters());
+  });
+  CHECK(all_equal(weights[0], weights[2]));
+  CHECK(all_equal(weights[1], weights[2]));
+}
+
 // The loop that follows a rank's last batch has no reason to clear what it does not add to.
 TEST_CASE("what the last step has left is not part of a step without a batch", "[worker][ddp]") {
   const Batch batch = random_batch(6, 4);
