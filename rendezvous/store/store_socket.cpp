@@ -10,8 +10,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <random>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/host_and_port.h"
@@ -22,6 +26,8 @@ namespace {
 constexpr int backlog = 65'535;  // The kernel lowers it to net.core.somaxconn.
 constexpr int keepalive_idle_s = 60, keepalive_interval_s = 10, keepalive_probes = 6;
 constexpr int unacknowledged_ms_max = 120'000;
+constexpr int meetings_max = 100;
+constexpr int pause_us_max = 200;
 
 struct Address {
   sockaddr_storage storage{};
@@ -87,6 +93,20 @@ UniqueFd try_listen(const Address& address, const char*& what) {
   return fd;
 }
 
+// For the kernel a socket listens already while it looks whether another one does, so of two that
+// come at the same moment both are told that the port is in use: agents of one machine that are
+// started together would all wait for the one that has it. Where somebody was there before, bind()
+// has said so.
+UniqueFd listen_or_lose(const Address& address, const char*& what) {
+  std::minstd_rand random(std::random_device{}());
+  for (int tries = 1;; ++tries) {
+    UniqueFd fd = try_listen(address, what);
+    const bool met = !fd.valid() && errno == EADDRINUSE && std::string_view(what) == "listen";
+    if (!met || tries == meetings_max) return fd;
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % pause_us_max));
+  }
+}
+
 }  // namespace
 
 UniqueFd listen_socket(const std::string& address, std::uint16_t port) {
@@ -96,9 +116,9 @@ UniqueFd listen_socket(const std::string& address, std::uint16_t port) {
     throw failure(address, port, "not an IPv4 or IPv6 address");
   }
   const char* what = "";
-  UniqueFd fd = try_listen(parsed, what);
+  UniqueFd fd = listen_or_lose(parsed, what);
   if (!fd.valid() && address.empty()) {  // A machine without IPv6.
-    fd = try_listen(parse_address("0.0.0.0", port), what);
+    fd = listen_or_lose(parse_address("0.0.0.0", port), what);
   }
   if (!fd.valid()) throw failure(address, port, what);
   return fd;
