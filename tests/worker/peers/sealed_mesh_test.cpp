@@ -260,8 +260,13 @@ TEST_CASE("15.4: who sees all that two ranks send sees no gradient of those that
     CHECK(contains(seen, std::string(pattern.substr(0, 16))) == !encrypt);
     // Headers say what is called; those of the watch that a rank leaves.
     CHECK(contains(seen, "1PDD") == false);
-    CHECK(contains(seen, "DDP2") == !encrypt);
-    CHECK(contains(seen, "DDPW") == !encrypt);
+    // Of what is encrypted one run in some thousands has four given bytes by chance.
+    const auto holds = [&](const std::string& word) {
+      const std::size_t first = seen.find(word);
+      return first != seen.npos && (!encrypt || contains(seen.substr(first + 1), word));
+    };
+    CHECK(holds("DDP2") == !encrypt);
+    CHECK(holds("DDPW") == !encrypt);
   }
 }
 
