@@ -23,6 +23,7 @@
 
 namespace ddprun::launcher {
 
+// As which others are shown an agent in that state, but for one whose node is being checked.
 NodeState node_state(AgentState state);
 
 class WatchedJob {

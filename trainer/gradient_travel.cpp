@@ -5,8 +5,8 @@
 
 #include "trainer/report/memory_plan.h"
 #include "trainer/report/reporter.h"
-#include "worker/torch/narrow_gradients.h"
-#include "worker/torch/power_sgd.h"
+#include "worker/torch/hooks/narrow_gradients.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // How the gradients of a bucket travel in the place of its all-reduce: what PyTorch calls a
-// communication hook. Ours: NarrowGradients (narrow_gradients.h), PowerSgd (power_sgd.h).
+// communication hook. Ours are in hooks/.
 //
 //   class MyHook : public CommunicationHook { ... };
 //   DataParallelOptions options;
@@ -30,9 +30,6 @@ struct GradientBucket {
   at::Tensor values;  // Flat, with padding between gradients; complex ones as their two parts.
   std::vector<Gradient> gradients;
   ReduceOp op = ReduceOp::Average;  // What all ranks are to have: the average, or the sum.
-
-  // What is done without a hook.
-  void all_reduce(Communicator& communicator, Stream stream) const;
 };
 
 class CommunicationHook {
@@ -43,14 +40,16 @@ class CommunicationHook {
   CommunicationHook& operator=(const CommunicationHook&) = delete;
 
   // Makes of this rank's gradients, in place, what all ranks are to have: with the same bits on
-  // all, or their weights go apart. All ranks make the same calls of the communicator in the same
-  // order. Called for one bucket after the other while backward computes the rest. CPU: in the
-  // queue's thread. CUDA: in one of autograd's, with the stream that is passed as the current one;
-  // what is queued there is waited for, and the host must not wait. Autograd records nothing.
+  // all, or their weights go apart. Without a hook this is
+  // all_reduce(communicator, bucket.values, bucket.op), of tensor_collectives.h. All ranks make the
+  // same calls of the communicator in the same order. Called for one bucket after the other while
+  // backward computes the rest. CPU: in the queue's thread. CUDA: in one of autograd's, with the
+  // queue's stream as the current one; what is queued there is waited for, and the host must not
+  // wait. Autograd records nothing.
   //
   // An exception aborts the communicator in its words, since the peers wait for this rank, and
   // leaves backward().
-  virtual void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) = 0;
+  virtual void reduce(const GradientBucket& bucket, Communicator& communicator) = 0;
 
   // Its name and settings, in which the ranks must agree: compared when the module is wrapped.
   virtual std::string description() const = 0;

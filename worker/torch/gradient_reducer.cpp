@@ -299,13 +299,13 @@ void GradientReducer::queue_full_buckets() {
 // What fails in a hook fails on this rank alone, as a rule, and the peers wait.
 void GradientReducer::queue_for_hook(std::size_t index) {
   const GradientBucket& bucket = gradients_.bucket_of_tensors(index, op_);
-  queue_->run([hook = hook_, &bucket](Communicator& communicator, Stream stream) {
+  queue_->run([hook = hook_, &bucket](Communicator& communicator) {
     const auto abort = [&](const std::string& why) {
       communicator.abort("rank " + std::to_string(communicator.rank()) +
                          ": the communication hook (" + hook->description() + ") failed: " + why);
     };
     try {
-      hook->reduce(bucket, communicator, stream);
+      hook->reduce(bucket, communicator);
     } catch (const CommunicatorError&) {
       throw;
     } catch (const std::exception& error) {

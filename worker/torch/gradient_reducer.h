@@ -58,8 +58,8 @@ struct ReducerOptions {
   // all ranks have a batch, left out from then on, and cost nothing.
   bool static_graph = false;
 
-  // How each bucket travels, where not by an all-reduce of its own memory: as bfloat16
-  // (narrow_gradients.h), as thin matrices (power_sgd.h), or as the caller likes. For one module.
+  // How each bucket travels, where not by an all-reduce of its own memory: in 16
+  // bits, as thin matrices (hooks/), or as the caller likes. For one module.
   std::shared_ptr<CommunicationHook> communication_hook;
 
   // Gradients become the sum over the ranks instead of the average. What is added to such a sum

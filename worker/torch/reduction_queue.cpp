@@ -20,11 +20,11 @@
 namespace ddprun::worker {
 namespace {
 
-void call_plainly(const ReductionQueue::Work& work, Communicator& communicator, Stream stream) {
+void call_plainly(const ReductionQueue::Work& work, Communicator& communicator) {
   const at::NoGradGuard no_grad;
   // Backward has that of the thread that called it.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  work(communicator, stream);
+  work(communicator);
 }
 
 class ThreadQueue : public ReductionQueue {
@@ -52,15 +52,12 @@ class ThreadQueue : public ReductionQueue {
   }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    submit([=](Communicator& communicator, Stream) {
-      communicator.all_reduce(data, count, type, op);
-    });
+    submit([=](Communicator& communicator) { communicator.all_reduce(data, count, type, op); });
   }
 
   void run(Work work) override {
-    submit([work = std::move(work)](Communicator& communicator, Stream stream) {
-      call_plainly(work, communicator, stream);
-    });
+    submit(
+        [work = std::move(work)](Communicator& communicator) { call_plainly(work, communicator); });
   }
 
   void wait() override {
@@ -117,7 +114,7 @@ class ThreadQueue : public ReductionQueue {
 
   std::exception_ptr carry_out(const Work& work) noexcept {
     try {
-      work(communicator_, nullptr);
+      work(communicator_);
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -154,15 +151,15 @@ class StreamQueue : public ReductionQueue {
   }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    carry_out([=](Communicator& communicator, Stream stream) {
-      communicator.all_reduce(data, count, type, op, stream);
+    carry_out([&] {
+      communicator_.all_reduce(data, count, type, op, guard_.getStreamNativeHandle(stream_));
     });
   }
 
   void run(Work work) override {
-    carry_out([&](Communicator& communicator, Stream stream) {
+    carry_out([&] {
       const c10::StreamGuard on_queue(stream_);
-      call_plainly(work, communicator, stream);
+      call_plainly(work, communicator_);
     });
   }
 
@@ -196,7 +193,7 @@ class StreamQueue : public ReductionQueue {
   void carry_out(const Call& call) {
     follow_computation();
     try {
-      call(communicator_, guard_.getStreamNativeHandle(stream_));
+      call();
     } catch (...) {
       error_ = std::current_exception();
       throw;

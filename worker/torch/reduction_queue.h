@@ -34,7 +34,7 @@ class ReductionQueue {
 
   // The same for what takes more than an all-reduce. CPU: `work` is called in the queue's thread.
   // CUDA: at once, with the queue's stream as the current one. Autograd and autocast are off.
-  using Work = std::function<void(Communicator& communicator, Stream stream)>;
+  using Work = std::function<void(Communicator& communicator)>;
   virtual void run(Work work) = 0;
 
   // CPU: returns when all results are there. CUDA: what the caller queues next on the current

@@ -103,7 +103,7 @@ Stream current_stream(at::Device device) {
   return guard.getStreamNativeHandle(guard.getStream(device));
 }
 
-void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op) {
+void all_reduce(Communicator& communicator, const at::Tensor& tensor, ReduceOp op) {
   check_sendable(communicator, tensor);
   if (tensor.scalar_type() == at::kBool) op = op_of_bools(op);
   communicator.all_reduce(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),

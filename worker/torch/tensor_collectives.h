@@ -31,7 +31,7 @@ bool is_for(const Communicator& communicator, at::Device device);
 Stream current_stream(at::Device device);
 
 // The sum of bools is whether any rank has true, as over NCCL in PyTorch.
-void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op);
+void all_reduce(Communicator& communicator, const at::Tensor& tensor, ReduceOp op);
 void broadcast(Communicator& communicator, at::Tensor& tensor, int root);
 
 // [world_size, *tensor.shape], row r from rank r.

@@ -13,12 +13,12 @@ namespace {
 
 class Hook : public CommunicationHook {
  public:
-  using Reduce = std::function<void(const GradientBucket&, Communicator&, Stream)>;
+  using Reduce = std::function<void(const GradientBucket&, Communicator&)>;
   explicit Hook(Reduce reduce, std::string name = "of a test")
       : reduce_(std::move(reduce)), name_(std::move(name)) {}
 
-  void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override {
-    reduce_(bucket, communicator, stream);
+  void reduce(const GradientBucket& bucket, Communicator& communicator) override {
+    reduce_(bucket, communicator);
   }
   std::string description() const override { return name_; }
 
@@ -49,10 +49,11 @@ std::vector<at::Tensor> reduced_gradients(const DataParallelOptions& options) {
 }
 
 TEST_CASE("a hook that does what is done without one changes nothing", "[worker][ddp][hook]") {
-  const auto all_reduce = [](const GradientBucket& bucket, Communicator& communicator,
-                             Stream stream) { bucket.all_reduce(communicator, stream); };
+  const auto unchanged = [](const GradientBucket& bucket, Communicator& communicator) {
+    all_reduce(communicator, bucket.values, bucket.op);
+  };
   for (const bool sum : {false, true}) {
-    DataParallelOptions plain = options_with_tiny_buckets(), hooked = with_hook(all_reduce);
+    DataParallelOptions plain = options_with_tiny_buckets(), hooked = with_hook(unchanged);
     plain.sum = hooked.sum = sum;
     CHECK(all_equal(reduced_gradients(hooked), reduced_gradients(plain)));
   }
@@ -67,20 +68,19 @@ TEST_CASE("a hook gets each gradient once, in buckets in the order of their redu
     const std::vector<at::Tensor> parameters = net->parameters();
     std::vector<std::size_t> indices;
     std::multiset<std::size_t> seen;
-    DataParallelOptions options =
-        with_hook([&](const GradientBucket& bucket, Communicator& peers, Stream stream) {
-          indices.push_back(bucket.index);
-          RANK_CHECK(bucket.op == ReduceOp::Average);
-          RANK_CHECK(bucket.values.dim() == 1 && bucket.values.is_contiguous());
-          RANK_CHECK(!at::GradMode::is_enabled());
-          for (const auto& [number, values] : bucket.gradients) {
-            seen.insert(number);
-            RANK_CHECK(values.sizes() == parameters[number].sizes());
-            RANK_CHECK(values.strides() == parameters[number].strides());
-            RANK_CHECK(values.storage().is_alias_of(bucket.values.storage()));
-          }
-          bucket.all_reduce(peers, stream);
-        });
+    DataParallelOptions options = with_hook([&](const GradientBucket& bucket, Communicator& peers) {
+      indices.push_back(bucket.index);
+      RANK_CHECK(bucket.op == ReduceOp::Average);
+      RANK_CHECK(bucket.values.dim() == 1 && bucket.values.is_contiguous());
+      RANK_CHECK(!at::GradMode::is_enabled());
+      for (const auto& [number, values] : bucket.gradients) {
+        seen.insert(number);
+        RANK_CHECK(values.sizes() == parameters[number].sizes());
+        RANK_CHECK(values.strides() == parameters[number].strides());
+        RANK_CHECK(values.storage().is_alias_of(bucket.values.storage()));
+      }
+      all_reduce(peers, bucket.values, bucket.op);
+    });
     DistributedDataParallel ddp(net, communicator, options);
     const Batch batch = batch_of(communicator.rank());
     for (int step = 0; step < 2; ++step) {  // The second one in the settled order of buckets.
@@ -98,8 +98,8 @@ TEST_CASE("a hook gets each gradient once, in buckets in the order of their redu
 }
 
 TEST_CASE("what a hook leaves is the gradient", "[worker][ddp][hook]") {
-  const auto gradients = reduced_gradients(
-      with_hook([](const GradientBucket& bucket, Communicator& communicator, Stream) {
+  const auto gradients =
+      reduced_gradients(with_hook([](const GradientBucket& bucket, Communicator& communicator) {
         for (const auto& [number, values] : bucket.gradients) {
           values.fill_(static_cast<double>(number) + communicator.world_size());
         }
@@ -113,9 +113,9 @@ TEST_CASE("what a hook leaves is the gradient", "[worker][ddp][hook]") {
 TEST_CASE("a hook may change a rank's gradients before they travel", "[worker][ddp][hook]") {
   class Clipped : public CommunicationHook {
    public:
-    void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override {
+    void reduce(const GradientBucket& bucket, Communicator& communicator) override {
       for (const auto& [parameter, values] : bucket.gradients) values.clamp_(-0.01, 0.01);
-      bucket.all_reduce(communicator, stream);
+      all_reduce(communicator, bucket.values, bucket.op);
     }
     std::string description() const override { return "clipped to 0.01"; }
   };
@@ -148,12 +148,11 @@ TEST_CASE("a hook gets complex gradients as their two parts", "[worker][ddp][hoo
     };
     auto net = std::make_shared<Net>();
     DistributedDataParallel ddp(
-        net, communicator,
-        with_hook([](const GradientBucket& bucket, Communicator& peers, Stream stream) {
+        net, communicator, with_hook([](const GradientBucket& bucket, Communicator& peers) {
           RANK_CHECK(bucket.values.scalar_type() == at::kFloat);
           RANK_CHECK(bucket.values.numel() >= 12);
           RANK_CHECK(bucket.gradients.front().values.scalar_type() == at::kComplexFloat);
-          bucket.all_reduce(peers, stream);
+          all_reduce(peers, bucket.values, bucket.op);
         }));
     (ddp.forward() * (communicator.rank() + 1)).backward();
     RANK_CHECK(at::allclose(at::view_as_real(net->weight.grad()), at::full({3, 2, 2}, 1.5)));
@@ -164,12 +163,12 @@ TEST_CASE("a hook that fails on one rank ends the step on all, in its words",
           "[worker][ddp][hook]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
     SmallNet net = seeded(1, [] { return SmallNet(); });
-    DistributedDataParallel ddp(
-        net, communicator,
-        with_hook([](const GradientBucket& bucket, Communicator& peers, Stream stream) {
-          if (peers.rank() == 1 && bucket.index == 1) throw std::domain_error("out of ideas");
-          bucket.all_reduce(peers, stream);
-        }));
+    DistributedDataParallel ddp(net, communicator,
+                                with_hook([](const GradientBucket& bucket, Communicator& peers) {
+                                  if (peers.rank() == 1 && bucket.index == 1)
+                                    throw std::domain_error("out of ideas");
+                                  all_reduce(peers, bucket.values, bucket.op);
+                                }));
     const Batch batch = batch_of(communicator.rank());
     loss_of(ddp.forward(batch.images), batch).backward();
   });
@@ -182,8 +181,8 @@ TEST_CASE("ranks that disagree about how gradients travel are told so", "[worker
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
     SmallNet net = seeded(1, [] { return SmallNet(); });
     const std::string name = "rank " + std::to_string(communicator.rank()) + "'s own";
-    DistributedDataParallel ddp(
-        net, communicator, with_hook([](const GradientBucket&, Communicator&, Stream) {}, name));
+    DistributedDataParallel ddp(net, communicator,
+                                with_hook([](const GradientBucket&, Communicator&) {}, name));
   });
   CHECK(message_of<ModelMismatch>(errors[1]).find("communication_hook rank 1's own") !=
         std::string::npos);

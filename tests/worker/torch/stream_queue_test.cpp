@@ -5,6 +5,7 @@
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/reduction_queue.h"
+#include "worker/torch/tensor_collectives.h"
 
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
@@ -141,11 +142,12 @@ TEST_CASE("18.1: what takes more than an all-reduce is queued on the reductions'
   const c10::impl::IncludeDispatchKeyGuard autocast(c10::DispatchKey::AutocastCPU);
   bool plain = false;
 
-  queue->run([&](Communicator& peers, Stream stream) {
+  queue->run([&](Communicator& peers) {
     plain = !at::GradMode::is_enabled() &&
             c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU);
     log.push_back("current: " + name_of(device.current()));
-    peers.all_reduce(nullptr, 0, DataType::Float32, ReduceOp::Sum, stream);
+    peers.all_reduce(nullptr, 0, DataType::Float32, ReduceOp::Sum,
+                     current_stream(device.getDevice()));
   });
   CHECK(plain);
   CHECK(log == Log{"event on the current", "the pool's waits", "current: the pool's",
@@ -153,7 +155,7 @@ TEST_CASE("18.1: what takes more than an all-reduce is queued on the reductions'
   CHECK(device.current().id() == computing);
   CHECK_FALSE(queue->idle());
 
-  CHECK_THROWS_AS(queue->run([](Communicator&, Stream) { throw std::domain_error("no idea"); }),
+  CHECK_THROWS_AS(queue->run([](Communicator&) { throw std::domain_error("no idea"); }),
                   std::domain_error);
   CHECK_THROWS_AS(queue->wait(), std::domain_error);  // It stays failed.
 }

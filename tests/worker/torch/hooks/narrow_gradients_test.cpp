@@ -1,5 +1,5 @@
 // Gradients that travel in 16 bits.
-#include "worker/torch/narrow_gradients.h"
+#include "worker/torch/hooks/narrow_gradients.h"
 
 #include <torch/optim/sgd.h>
 

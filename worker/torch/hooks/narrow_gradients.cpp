@@ -1,5 +1,5 @@
 // A cast, an all-reduce, a cast back.
-#include "worker/torch/narrow_gradients.h"
+#include "worker/torch/hooks/narrow_gradients.h"
 
 #include <stdexcept>
 #include <string>
@@ -15,13 +15,13 @@ NarrowGradients::NarrowGradients(at::ScalarType type) : type_(type) {
   }
 }
 
-void NarrowGradients::reduce(const GradientBucket& bucket, Communicator& communicator,
-                             Stream stream) {
-  if (bucket.values.scalar_type() != at::kFloat) return bucket.all_reduce(communicator, stream);
+void NarrowGradients::reduce(const GradientBucket& bucket, Communicator& communicator) {
+  if (bucket.values.scalar_type() != at::kFloat) {
+    return all_reduce(communicator, bucket.values, bucket.op);
+  }
   const at::Tensor narrow =
       memory_.get(bucket, bucket.values.numel(), type_, communicator).copy_(bucket.values);
-  communicator.all_reduce(narrow.data_ptr(), static_cast<std::size_t>(narrow.numel()),
-                          data_type_of(type_, "what travels"), bucket.op, stream);
+  all_reduce(communicator, narrow, bucket.op);
   bucket.values.copy_(narrow);
 }
 

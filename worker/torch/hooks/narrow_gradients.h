@@ -6,8 +6,8 @@
 // passes over the gradients, and memory of half their size.
 #pragma once
 
-#include "worker/torch/bucket_memory.h"
 #include "worker/torch/communication_hook.h"
+#include "worker/torch/hooks/bucket_memory.h"
 
 namespace ddprun::worker {
 
@@ -16,7 +16,7 @@ class NarrowGradients : public CommunicationHook {
   // at::kBFloat16 or at::kHalf; std::invalid_argument otherwise.
   explicit NarrowGradients(at::ScalarType type);
 
-  void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override;
+  void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
 
  private:

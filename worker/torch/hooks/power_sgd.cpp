@@ -2,7 +2,7 @@
 //
 // P and Q lie in memory as their transposes, a row for each of their few columns: with them BLAS
 // takes a third of the time of products with columns (docs/measurements/training.md).
-#include "worker/torch/power_sgd.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/linalg_qr.h>
@@ -60,11 +60,6 @@ class Cutter {
   std::int64_t begin_ = 0;
 };
 
-void reduce_flat(const at::Tensor& values, ReduceOp op, Communicator& communicator, Stream stream) {
-  communicator.all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()),
-                          data_type_of(values.scalar_type(), "what travels"), op, stream);
-}
-
 // After a gradient that was no number, which has made all of it that: the next step must not have
 // it, too. `q` is the same on all ranks. The host of a GPU does not wait to learn of it.
 void forget_if_no_number(at::Tensor& error, at::Tensor& q) {
@@ -99,9 +94,9 @@ PowerSgd::PowerSgd(PowerSgdOptions options) : options_(options) {
   }
 }
 
-void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) {
+void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator) {
   Parts parts = divide(bucket);
-  if (parts.matrices.empty()) return bucket.all_reduce(communicator, stream);
+  if (parts.matrices.empty()) return all_reduce(communicator, bucket.values, bucket.op);
   const at::ScalarType type = bucket.values.scalar_type();
   const std::int64_t rank = options_.rank;
   std::int64_t first_count = 0, second_count = 0;
@@ -121,7 +116,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
     at::Tensor p = to_first.next(rank, matrix.values.size(0));
     at::mm_out(p, matrix.state->q, matrix.state->error.t());
   }
-  reduce_flat(first, bucket.op, communicator, stream);
+  all_reduce(communicator, first, bucket.op);
 
   // Q = M' P.
   Cutter from_first(first), to_second(second);
@@ -133,7 +128,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator, 
     at::Tensor q = to_second.next(rank, matrix.values.size(1));
     at::mm_out(q, orthogonal.back(), matrix.state->error);
   }
-  reduce_flat(second, ReduceOp::Average, communicator, stream);
+  all_reduce(communicator, second, ReduceOp::Average);
 
   // P Q', and what it leaves out.
   Cutter from_second(second);

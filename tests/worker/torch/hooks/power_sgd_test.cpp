@@ -1,6 +1,6 @@
 // PowerSGD beside its own formulas, written down once more in double, and what it promises: the
 // same on all ranks, nothing lost for good, and no step that spoils the next one.
-#include "worker/torch/power_sgd.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/optim/sgd.h>

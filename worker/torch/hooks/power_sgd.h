@@ -19,8 +19,8 @@
 #include <map>
 #include <vector>
 
-#include "worker/torch/bucket_memory.h"
 #include "worker/torch/communication_hook.h"
+#include "worker/torch/hooks/bucket_memory.h"
 
 namespace ddprun::worker {
 
@@ -50,7 +50,7 @@ class PowerSgd : public CommunicationHook {
   // std::invalid_argument for options that have no meaning.
   explicit PowerSgd(PowerSgdOptions options = {});
 
-  void reduce(const GradientBucket& bucket, Communicator& communicator, Stream stream) override;
+  void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
 
  private:
