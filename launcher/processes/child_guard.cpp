@@ -31,6 +31,7 @@
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/close_from.h"
 #include "launcher/processes/process_file.h"
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
@@ -87,10 +88,8 @@ void close_what_is_not_ours(int socket) {
   close_from(socket_fd + 1);
 }
 
+// With all signals blocked, as it was forked.
 [[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guard");
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
@@ -141,6 +140,9 @@ void ChildGuard::start() {
   }
   rendezvous::UniqueFd ours(sockets[0]);
   const rendezvous::UniqueFd theirs(sockets[1]);
+  // It is in this process's group until it has run: a Ctrl-C would come to the handlers there, too,
+  // which write to a pipe that is this process's, and be taken for a second one.
+  const rendezvous::BlockedSignals no_handler_runs_in_the_child;
   pid_ = ::fork();
   if (pid_ == 0) {
     ours.reset();
