@@ -163,6 +163,14 @@ const std::vector<Row>& rows() {
        "nobody answered at that address: the other side failed first (look at its log), or a "
        "firewall or a wrong interface is between, which `ddprun doctor -H HOSTS` finds "
        "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"},
+      // The launcher's own words (stderr_message.cpp). A thread of Gloo's that lets go of a tensor
+      // while the interpreter ends dies so; programs that keep the group elsewhere, as a model in
+      // DistributedDataParallel does, are not helped by its destruction.
+      {{"std::terminate was called without an exception (a std::thread that was not joined?)"},
+       false,
+       "a Python program that had done its work: torch's threads did not bear the interpreter's "
+       "end, "
+       "os._exit(0) as its last line leaves that out; one in C++: join its threads"},
       // Programs, libraries, files.
       {{"error while loading shared libraries:", "^ImportError: *cannot open shared object file",
         "^OSError: *cannot open shared object file"},

@@ -58,6 +58,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "already in use",
        "a port is in use"},
       {"bind: Address already in use", "a port is in use"},
+      {"std::terminate was called without an exception (a std::thread that was not joined?)",
+       "os._exit(0) as its last line"},
       {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, internal error\nLast "
        "error:\nBootstrap : no socket interface found",
        "NCCL_SOCKET_IFNAME"},
