@@ -65,6 +65,7 @@ class Agent {
                        .on_forward = [this](int signal) { on_forwarded_signal(signal); },
                        .on_tell = [this] { tell_status(); }}),
         goodbye_timer_(io_),
+        ask_again_timer_(io_),
         attempt_(io_, output_, events_, options_, host_name_,
                  {.on_failure = [this](const FirstCause& cause) { on_worker_failed(cause); },
                   .on_all_reaped = [this] { on_all_reaped(); },
@@ -98,7 +99,8 @@ class Agent {
 
   void begin();
   void join();
-  void when_fit(std::function<void()> go_on);
+  void when_fit(std::function<void()> go_on, bool somebody_waits = true);
+  void ask_again_while_waiting();
   void on_unfit(const NodeCheck::Result& result);
   void could_not_join(const std::exception_ptr& thrown);
   void on_message(const rendezvous::ControlMessage& message);
@@ -143,6 +145,7 @@ class Agent {
   EventLog events_;
   AgentSignals signals_;
   asio::steady_timer goodbye_timer_;
+  asio::steady_timer ask_again_timer_;
   LocalAttempt attempt_;
   WatchedJob watched_;
   JobExport export_;
@@ -182,7 +185,10 @@ void Agent::begin() {
   } catch (const std::exception&) {  // A port that is taken: told like all that keeps us out.
     return could_not_join(std::current_exception());
   }
-  when_fit([this] { join(); });
+  when_fit([this] {
+    join();
+    ask_again_while_waiting();
+  });
 }
 
 void Agent::join() {
@@ -194,13 +200,26 @@ void Agent::join() {
 }
 
 // Calls `go_on` once this node is known to be fit for the job; otherwise it leaves.
-void Agent::when_fit(std::function<void()> go_on) {
+void Agent::when_fit(std::function<void()> go_on, bool somebody_waits) {
   if (!check_.is_asked_for()) return go_on();
-  check_.start([this, go_on = std::move(go_on)](const NodeCheck::Result& result) {
-    if (exit_status_ || !machine().awaits_check()) return;
-    events_.node_checked(result.unfit, result.took.count());
-    if (result.unfit.empty()) return go_on();
-    on_unfit(result);
+  check_.start(
+      [this, go_on = std::move(go_on)](const NodeCheck::Result& result) {
+        if (exit_status_ || !machine().awaits_check()) return;
+        events_.node_checked(result.unfit, result.took.count());
+        if (result.unfit.empty()) return go_on();
+        on_unfit(result);
+      },
+      somebody_waits);
+}
+
+// A node may wait for its first round for days, beside a job whose places are all taken, and would
+// bring into it whatever has happened to the machine meanwhile.
+void Agent::ask_again_while_waiting() {
+  if (!check_.is_asked_for() || exit_status_) return;
+  ask_again_timer_.expires_after(2 * options_.node_check_timeout);
+  ask_again_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || exit_status_ || machine_.state() != AgentState::Joining) return;
+    when_fit([this] { ask_again_while_waiting(); }, /*somebody_waits=*/false);
   });
 }
 
@@ -450,7 +469,10 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
     case AgentAction::CheckNode:
       return when_fit([this] { apply(machine().node_is_fit()); });
     case AgentAction::Rejoin:
-      return when_fit([this] { membership_.rejoin(); });
+      return when_fit([this] {
+        membership_.rejoin();
+        ask_again_while_waiting();
+      });
     case AgentAction::SayLeaving:
       return membership_.send(rendezvous::Leaving{unfit_.empty() ? own_signal_ : SIGTERM, unfit_});
     case AgentAction::AwaitVerdict:
@@ -490,6 +512,7 @@ void Agent::end(int status, milliseconds linger) {
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
+  ask_again_timer_.cancel();
   export_.end(status, [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
 }
 

@@ -140,7 +140,7 @@ NodeCheck::~NodeCheck() = default;
 
 bool NodeCheck::is_running() const { return !runs_.empty() && !runs_.back()->over; }
 
-void NodeCheck::start(Done done) {
+void NodeCheck::start(Done done, bool somebody_waits) {
   std::erase_if(runs_, [](const auto& run) { return run->over; });
   for (const auto& run : runs_) {
     run->done = nullptr;
@@ -149,6 +149,7 @@ void NodeCheck::start(Done done) {
   }
   const auto run = std::make_shared<Run>(io_, std::move(done));
   run->limit = limit_;
+  run->told_of_wait = !somebody_waits;
   if (const int error = run->start(command_); error != 0) {
     asio::post(io_, [run, error] {
       run->tell({.unfit = fmt::format("its --node-check could not be started: /bin/sh: {}",

@@ -41,8 +41,9 @@ class NodeCheck {
   bool is_asked_for() const { return !command_.empty(); }
   bool is_running() const;
   // Once `done` has come, or in its place: one that still runs is killed, and does not tell.
-  // `done` comes from the loop, never from within.
-  void start(Done done);
+  // `done` comes from the loop, never from within. Where `somebody_waits` a check that takes long
+  // is said to be what is waited for.
+  void start(Done done, bool somebody_waits = true);
 
  private:
   struct Run;

@@ -57,6 +57,12 @@ std::string where(const FirstCause& cause) {
   return text;
 }
 
+// "node 1 (host-b)", or "node host-b" where it was in no round, as one that stood by.
+std::string node_of(const FirstCause& cause) {
+  if (cause.node_rank < 0) return "node " + cause.host;
+  return fmt::format("node {} ({})", cause.node_rank, cause.host);
+}
+
 }  // namespace
 
 std::string describe(const FirstCause& cause) {
@@ -83,11 +89,10 @@ std::string describe(const FirstCause& cause) {
     case FirstCause::Kind::StartFailed:
       return fmt::format("{} could not start its workers: {}", where(cause), cause.message);
     case FirstCause::Kind::NodeLost:
-      return fmt::format("node {} ({}) was lost: {}", cause.node_rank, cause.host, cause.message);
+      return fmt::format("{} was lost: {}", node_of(cause), cause.message);
     case FirstCause::Kind::Interrupted:
       if (is_of_unfit_node(cause)) {
-        return fmt::format("node {} ({}) is not fit for the job: {}", cause.node_rank, cause.host,
-                           cause.message);
+        return fmt::format("{} is not fit for the job: {}", node_of(cause), cause.message);
       }
       return fmt::format("{} got {}", where(cause), signal_name(cause.signal));
   }

@@ -139,6 +139,34 @@ TEST_CASE("a node that is not fit joins no job, and is no reason to interrupt it
   CHECK_FALSE(contains(first.output(), "2 of 1 to 2"));
 }
 
+TEST_CASE("a node that falls ill while it stands by leaves, and the job does not notice",
+          "[launcher][node_check]") {
+  Nodes nodes({"--nnodes", "2:2", "--rdzv-backend", "c10d", "--max-restarts", "3"});
+  Process& first = nodes.start(0);
+  Process& second = nodes.start(1);
+  for (Process* node : {&first, &second}) {
+    REQUIRE(node->wait_for_output("attempt 0 of 2 is pid", 60s));
+  }
+  // Asked again after 6 s: less would be too little for a check on a busy machine.
+  Process& spare = nodes.start(2, {"--node-check-timeout", "3"});
+  REQUIRE(spare.wait_for_output("this node stands by as a spare", 60s));
+
+  nodes.fall_sick(2);
+  const auto sick = spare.wait(60s);
+  INFO(sick.output);
+  CHECK(sick.status == 69);
+  CHECK(contains(sick.output, "is not fit for the job: its --node-check ended with 1: GPU 3"));
+  CHECK_FALSE(contains(sick.output, "node -1"));  // It has never had a rank.
+
+  for (Process* node : {&first, &second}) signal_worker(*node, "attempt 0 of 2", SIGUSR1);
+  for (Process* node : {&first, &second}) {
+    const auto job = node->wait(60s);
+    INFO(job.output);
+    CHECK(job.status == 0);
+    CHECK_FALSE(contains(job.output, "attempt 1"));
+  }
+}
+
 TEST_CASE("what is asked of the launcher does not wait for the check of its node",
           "[launcher][node_check]") {
   Nodes nodes(elastic);
