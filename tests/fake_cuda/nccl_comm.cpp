@@ -57,7 +57,7 @@ bool ncclComm::exchange(const Called& called, const void* send, std::size_t coun
     ranks[rank].written = chunk;
     if (!all([&](const auto& other) { return other.written >= chunk; })) return false;
     if (!all([&](const auto& other) { return other.called == called; })) return false;
-    take(first, elements, slots.data());
+    if (elements > 0) take(first, elements, slots.data());  // Of nothing the pointers may be null.
     ranks[rank].read = chunk;
     first += elements;
   } while (first < count);
