@@ -27,7 +27,8 @@ struct GradientBucket {
   // In the order of reduction. Another order may be settled after the first step, on all ranks
   // alike: then bucket 0 has other gradients, and another size.
   std::size_t index = 0;
-  at::Tensor values;  // Flat, with padding between gradients; complex ones as their two parts.
+  // Flat, with padding of zeros between gradients; complex ones as their two parts.
+  at::Tensor values;
   std::vector<Gradient> gradients;
   ReduceOp op = ReduceOp::Average;  // What all ranks are to have: the average, or the sum.
 };

@@ -149,7 +149,7 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
 void DistributedDataParallelBase::before_forward() {
   ProgressPage::own().computes();
   if (!active_) return;
-  const bool reduces = synchronizes_ && at::GradMode::is_enabled();
+  const bool reduces = synchronizes() && at::GradMode::is_enabled();
   if (reduces) {
     check_frozen();
     reducer_->expect_backward();
@@ -190,18 +190,18 @@ void DistributedDataParallelBase::synchronize_buffers() {
 void reduce_without_backward(const std::vector<DistributedDataParallelBase*>& forwards) {
   for (DistributedDataParallelBase* ddp : forwards) {
     if (!ddp->active_) continue;
-    ddp->follow_schedule(ddp->synchronizes_);
+    ddp->follow_schedule(ddp->synchronizes());
     ddp->missed_forward_ = true;
   }
   // Backward comes to the last forward first (reduction_turns.h).
   for (auto ddp = forwards.rbegin(); ddp != forwards.rend(); ++ddp) {
-    if ((*ddp)->active_ && (*ddp)->synchronizes_) (*ddp)->reducer_->reduce_without_backward();
+    if ((*ddp)->active_ && (*ddp)->synchronizes()) (*ddp)->reducer_->reduce_without_backward();
   }
 }
 
-void DistributedDataParallelBase::set_synchronizes(bool synchronizes) {
-  synchronizes_ = synchronizes;
-  if (reducer_) reducer_->set_enabled(synchronizes);
+void DistributedDataParallelBase::count_no_sync(int more) {
+  no_syncs_ += more;
+  if (reducer_) reducer_->set_enabled(synchronizes());
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

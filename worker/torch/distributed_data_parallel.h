@@ -37,8 +37,10 @@
 // Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
 // Between a forward and the end of its backward the communicator must not be used otherwise.
 // Errors: CommunicatorError from any call when a peer has died; UnreducedGradients from the forward
-// after a backward that left parameters without a gradient, and from one whose parameters were
-// moved, converted or unfrozen; from a backward with create_graph.
+// after a backward that began to reduce and left parameters without a gradient, and from one whose
+// parameters were moved, converted or unfrozen; from a backward with create_graph. A backward that
+// came to no gradient at all is none to the peers: this rank's next one would meet their current
+// one.
 #pragma once
 
 #include <chrono>
@@ -94,20 +96,18 @@ class DistributedDataParallelBase {
   DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;
   DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = delete;
 
-  // While it lives, backward accumulates on this rank only. The first backward after it reduces the
-  // sum. Put the forward into its scope too.
+  // While one lives, backward accumulates on this rank only. The first backward after it reduces
+  // the sum. Put the forward into its scope too. Several may overlap in any way, as where one is
+  // assigned in the place of another.
   class [[nodiscard]] NoSync {
    public:
-    explicit NoSync(DistributedDataParallelBase& ddp) : ddp_(ddp), before_(ddp.synchronizes()) {
-      ddp_.set_synchronizes(false);
-    }
-    ~NoSync() { ddp_.set_synchronizes(before_); }
+    explicit NoSync(DistributedDataParallelBase& ddp) : ddp_(ddp) { ddp_.count_no_sync(+1); }
+    ~NoSync() { ddp_.count_no_sync(-1); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     DistributedDataParallelBase& ddp_;
-    bool before_;
   };
   NoSync no_sync() { return NoSync(*this); }
 
@@ -134,8 +134,8 @@ class DistributedDataParallelBase {
  private:
   friend void reduce_without_backward(const std::vector<DistributedDataParallelBase*>&);
 
-  bool synchronizes() const { return synchronizes_; }
-  void set_synchronizes(bool synchronizes);
+  bool synchronizes() const { return no_syncs_ == 0; }
+  void count_no_sync(int more);
   void collect_buffers();
   void check_layouts() const;
   void check_frozen();
@@ -152,8 +152,8 @@ class DistributedDataParallelBase {
   std::vector<std::shared_ptr<torch::nn::Module>> norms_;  // Keep running statistics.
   BufferSchedule buffer_schedule_{0, false};
   bool missed_forward_ =
-      false;  // Since the buffers were sent, the peers ran one without this rank.
-  bool synchronizes_ = true;
+      false;          // Since the buffers were sent, the peers ran one without this rank.
+  int no_syncs_ = 0;  // Guards that live.
   TensorBroadcast buffer_broadcast_;
   std::shared_ptr<ReductionQueue> queue_;
   std::unique_ptr<GradientReducer> reducer_;

@@ -191,6 +191,8 @@ void FlatGradients::reorder(const std::vector<std::size_t>& order) {
   plan_ = std::move(plan);
   hook_buckets_.clear();
   make_views();
+  // Where gradients lay there may be gaps now, which travel, and whose numbers a hook would meet.
+  for (at::Tensor& region : regions_) region.zero_();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (plan_.places[i].bucket) adopt(i);
   }
@@ -200,7 +202,7 @@ void FlatGradients::clear(bool set_to_none) {
   const at::NoGradGuard no_grad;
   if (!set_to_none) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (views_[i].defined() && !is_defined(i)) leave_to_holders(i);
+      if (views_[i].defined() && !lies_in_view(i)) leave_to_holders(i);
     }
     for (at::Tensor& region : regions_) region.zero_();
   }

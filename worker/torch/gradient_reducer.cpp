@@ -78,7 +78,8 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
       progress_(gradients_.plan()),
-      accumulated_(gradients_.size(), false) {
+      accumulated_(gradients_.size(), false),
+      used_(gradients_.size(), false) {
   if (policy_.looks_for_unused && !parameters.empty()) {
     used_counts_ = allocate_tensor(communicator, (parameters.size() + 1) * sizeof(std::int32_t),
                                    at::kInt, parameters.front().tensor.device());
@@ -202,19 +203,13 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
   const bool dropped = !gradients_.plan().places[parameter].bucket;
   if (dropped && !defined) return;  // As in the first step.
   if (!running_) begin();
-  if (dropped || progress_.is_marked(parameter)) {
-    throw UnreducedGradients(
-        "parameter '" + gradients_.name(parameter) + "' got a gradient " +
-        (progress_.is_marked(parameter)
-             ? "twice in one reduction: backward ran again before all parameters had theirs. Use "
-               "no_sync() for all but the last backward; where checkpointed parts share a "
-               "parameter, run backward within no_sync() and call reduce_without_backward() after "
-               "it"
-             : "that it did not get in the first step, which static_graph rules out"));
+  refuse_unexpected(parameter);
+  if (defined) {
+    used_[parameter] = true;
+  } else {
+    keep_old(parameter);
   }
-  gradients_.adopt(parameter);
-  if (!gradients_.is_defined(parameter)) unused_here_.push_back(parameter);
-  if (complete_gradient_) complete_gradient_(parameter, gradients_.view(parameter));
+  take_gradient(parameter);
   progress_.mark(parameter);
   group_->advance();
   // Also where some will be missing: their end comes, and finds out.
@@ -223,6 +218,38 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
     // The callback may run when this reducer is gone, but never when the group is.
     torch::autograd::Engine::get_default_engine().queue_callback(
         [group = group_] { group->end_of_backward(); });
+  }
+}
+
+void GradientReducer::refuse_unexpected(std::size_t parameter) const {
+  const std::string name = "rank " + std::to_string(communicator_.rank()) + ": parameter '" +
+                           gradients_.name(parameter) + "' got a gradient ";
+  const bool never_here =
+      std::find(never_here_.begin(), never_here_.end(), parameter) != never_here_.end();
+  if (never_here || !gradients_.plan().places[parameter].bucket) {
+    throw_unreduced(communicator_,
+                    name + "that it did not get in the first step, which static_graph rules out");
+  }
+  if (!progress_.is_marked(parameter)) return;
+  throw_unreduced(
+      communicator_,
+      name +
+          "twice in one reduction: backward ran again before all parameters had theirs. Use "
+          "no_sync() for all but the last backward; where checkpointed parts share a parameter, "
+          "run backward within no_sync() and call reduce_without_backward() after it");
+}
+
+// What cannot be taken fails on this rank alone, as a rule, and the peers wait.
+void GradientReducer::take_gradient(std::size_t parameter) {
+  try {
+    gradients_.adopt(parameter);
+    if (!gradients_.is_defined(parameter)) unused_here_.push_back(parameter);
+    if (complete_gradient_) complete_gradient_(parameter, gradients_.view(parameter));
+  } catch (const CommunicatorError&) {
+    throw;
+  } catch (const std::exception& error) {
+    communicator_.abort("rank " + std::to_string(communicator_.rank()) + ": " + error.what());
+    throw;
   }
 }
 
@@ -335,8 +362,17 @@ void GradientReducer::reduce_without_backward() {
 // them apart: clipping changes gradients in place, too.
 void GradientReducer::forget_reduced() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    if (!accumulated_[i] && gradients_.plan().places[i].bucket) gradients_.forget(i);
+    if (accumulated_[i] || !gradients_.plan().places[i].bucket) continue;
+    keep_old(i);
+    gradients_.forget(i);
   }
+}
+
+void GradientReducer::keep_old(std::size_t parameter) {
+  if (!policy_.looks_for_unused || accumulated_[parameter] || !gradients_.is_defined(parameter))
+    return;
+  const at::NoGradGuard no_grad;
+  old_.emplace(parameter, gradients_.parameter(parameter).grad().clone());
 }
 
 void GradientReducer::finish() {
@@ -356,6 +392,8 @@ void GradientReducer::finish() {
   }
   if (op_ == ReduceOp::Sum) note_sums();
   accumulated_.assign(gradients_.size(), false);
+  used_.assign(gradients_.size(), false);
+  old_.clear();
   progress_.restart(gradients_.plan());
   running_ = false;
 }
@@ -396,24 +434,28 @@ void GradientReducer::give_zeros() {
   for (const std::size_t i : missing) {
     unused_here_.push_back(i);
     if (policy_.drops_unused) never_here_.push_back(i);
+    keep_old(i);
     gradients_.adopt(i);
     progress_.mark(i);
   }
 }
 
-// Who has a gradient has used it, be it in a batch of no_sync().
+// Be it in a batch of no_sync(). A gradient alone tells nothing: it may be an earlier step's.
 void GradientReducer::count_uses() {
   const std::size_t parameters = gradients_.size();
   if (parameters == 0) return;
   at::Tensor used = at::empty({static_cast<std::int64_t>(parameters) + 1}, at::kInt);
   auto* const flags = used.data_ptr<std::int32_t>();
-  for (std::size_t i = 0; i < parameters; ++i) flags[i] = gradients_.is_defined(i) ? 1 : 0;
+  for (std::size_t i = 0; i < parameters; ++i) {
+    flags[i] = gradients_.is_defined(i) && (used_[i] || accumulated_[i]) ? 1 : 0;
+  }
   flags[parameters] = had_backward_ ? 1 : 0;
   used_counts_.copy_(used);
   queue_->all_reduce(used_counts_.data_ptr(), parameters + 1, DataType::Int32, ReduceOp::Sum);
 }
 
-// A parameter that some rank used has an average here too; one that no rank used has none.
+// A parameter that some rank used has an average here too; one that no rank used has none, or that
+// of an earlier step, as it was.
 void GradientReducer::define_unused() {
   if (!policy_.looks_for_unused) {  // Nobody counted: each of them has a bucket, so it has a user.
     for (const std::size_t i : unused_here_) gradients_.define(i);
@@ -422,7 +464,10 @@ void GradientReducer::define_unused() {
   const at::Tensor counts = result_on_host(communicator_, used_counts_);
   const auto* const used = counts.data_ptr<std::int32_t>();
   for (const std::size_t i : unused_here_) {
-    if (used[i] > 0) gradients_.define(i);
+    const auto old = old_.find(i);
+    const bool keeps_old = used[i] == 0 && old != old_.end();
+    if (keeps_old) gradients_.view(i).copy_(old->second);
+    if (used[i] > 0 || keeps_old) gradients_.define(i);
   }
 }
 

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -132,6 +133,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   std::string unfinished_message() const override;
 
   void on_gradient(std::size_t parameter, bool defined);
+  void refuse_unexpected(std::size_t parameter) const;
+  void take_gradient(std::size_t parameter);
   void check_sum(std::size_t parameter);
   void note_sums();
   std::uintptr_t hook(std::size_t parameter);
@@ -139,6 +142,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   void refuse_early_end() const;
   void refuse_second_derivatives() const;
   void forget_reduced();
+  void keep_old(std::size_t parameter);
   void begin();
   void give_zeros();
   void count_uses();
@@ -164,8 +168,12 @@ class GradientReducer : private ReducerGroup::Reducer {
   // By parameter: autograd's version of a gradient that is a sum over the ranks. With `sum` only.
   std::vector<std::optional<std::int64_t>> sums_;
   std::vector<char> accumulated_;         // By parameter: in no_sync(), since it was reduced.
+  std::vector<char> used_;                // By parameter: in this backward.
   std::vector<std::size_t> unused_here_;  // In this backward; may have an older gradient.
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
+  // Of an earlier step, which nobody has cleared, where this one may turn out to have none: the
+  // reduction overwrites the memory in which it lies. By parameter.
+  std::map<std::size_t, at::Tensor> old_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<std::uintptr_t> hook_keys_;
   // Hooks on several devices run at the same time: backward, and a reduction in its place, hold the

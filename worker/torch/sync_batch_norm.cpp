@@ -108,14 +108,19 @@ Statistics gather_statistics(const BatchNormGroup& group, std::size_t parties,
   return {row.narrow(0, 0, channels).to(type), row.narrow(0, channels, channels).to(type), total};
 }
 
+// Autograd asks each tensor that a function is given for its device, which an undefined one lacks.
+std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight, const at::Tensor& bias,
-                            const Statistics& statistics, double eps, const BatchNormGroup& group,
-                            std::int64_t parties) {
-    context->save_for_backward(
-        {input, weight, statistics.mean, statistics.variance, statistics.count});
+                            const std::optional<at::Tensor>& weight,
+                            const std::optional<at::Tensor>& bias, const Statistics& statistics,
+                            double eps, const BatchNormGroup& group, std::int64_t parties) {
+    context->save_for_backward({input, weight.value_or(at::Tensor()), statistics.mean,
+                                statistics.variance, statistics.count});
     context->saved_data["eps"] = eps;
     context->saved_data["parties"] = parties;
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
@@ -205,8 +210,8 @@ at::Tensor normalize_over_ranks(const BatchNormParts& parts, const at::Tensor& i
     statistics = gather_statistics(group, parties, input);
     update_running(parts, statistics);
   }
-  return SyncBatchNormFunction::apply(input, parts.weight, parts.bias, statistics,
-                                      parts.options.eps(), group,
+  return SyncBatchNormFunction::apply(input, where_defined(parts.weight), where_defined(parts.bias),
+                                      statistics, parts.options.eps(), group,
                                       static_cast<std::int64_t>(parties));
 }
 

@@ -66,7 +66,7 @@ at::Tensor sync_batch_norm(torch::nn::BatchNormImplBase<Dimensions, Derived>& mo
   if (!module.is_training() || group.is_alone()) return module.forward(input);
   const bool fits = input.dim() == Dimensions + 2 || (Dimensions == 1 && input.dim() == 2);
   const std::int64_t channels = module.options.num_features();
-  TORCH_CHECK(fits && input.size(1) == channels, "sync_batch_norm expects ",
+  TORCH_CHECK(fits && channels > 0 && input.size(1) == channels, "sync_batch_norm expects ",
               shape_text(Dimensions, channels), ", got ", input.sizes());
   return normalize_over_ranks({module.options, module.weight, module.bias, module.running_mean,
                                module.running_var, module.num_batches_tracked},

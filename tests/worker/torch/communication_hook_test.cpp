@@ -73,12 +73,16 @@ TEST_CASE("a hook gets each gradient once, in buckets in the order of their redu
       RANK_CHECK(bucket.op == ReduceOp::Average);
       RANK_CHECK(bucket.values.dim() == 1 && bucket.values.is_contiguous());
       RANK_CHECK(!at::GradMode::is_enabled());
+      std::int64_t numbers = 0;
       for (const auto& [number, values] : bucket.gradients) {
+        numbers += values.count_nonzero().item<std::int64_t>();
         seen.insert(number);
         RANK_CHECK(values.sizes() == parameters[number].sizes());
         RANK_CHECK(values.strides() == parameters[number].strides());
         RANK_CHECK(values.storage().is_alias_of(bucket.values.storage()));
       }
+      // Padding is zeros, also where a gradient has lain in another order.
+      RANK_CHECK(bucket.values.count_nonzero().item<std::int64_t>() == numbers);
       all_reduce(peers, bucket.values, bucket.op);
     });
     DistributedDataParallel ddp(net, communicator, options);

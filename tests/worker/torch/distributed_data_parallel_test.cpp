@@ -95,6 +95,29 @@ TEST_CASE("within no_sync gradients stay local, and the next backward reduces th
   });
 }
 
+TEST_CASE("guards of no_sync may end in any order", "[worker][ddp]") {
+  const Batch batch = random_batch(4, 16);
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(8, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    const Batch own = batch.part(communicator.rank(), 2);
+    const auto is_equal_everywhere = [&] {
+      const at::Tensor all = all_gather(communicator, net->fc->bias.grad().clone());
+      return at::equal(all[0], all[1]);
+    };
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      ddp.zero_grad();
+      std::unique_ptr<DistributedDataParallelBase::NoSync> guard;
+      for (int micro = 0; micro < 3; ++micro) {
+        // The new one is there before the old one goes.
+        guard = micro < 2 ? std::make_unique<DistributedDataParallelBase::NoSync>(ddp) : nullptr;
+        loss_of(ddp.forward(own.images), own).backward();
+        RANK_CHECK(is_equal_everywhere() == (micro == 2));
+      }
+    }
+  });
+}
+
 TEST_CASE("a second backward without zero_grad adds the averages", "[worker][ddp]") {
   const Batch batch = random_batch(5, 8);
 

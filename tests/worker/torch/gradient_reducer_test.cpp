@@ -239,6 +239,24 @@ TEST_CASE("a gradient that somebody keeps over zero_grad has its values after th
   });
 }
 
+TEST_CASE("a gradient that somebody keeps while another takes its place keeps its values",
+          "[worker][ddp]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(1, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    const Batch batch = random_batch(2, 4);
+    loss_of(ddp.forward(batch.images), batch).backward();
+    const at::Tensor kept = net->fc->weight.grad();
+    const at::Tensor values = kept.clone();
+    net->fc->weight.mutable_grad() = kept.clone();
+
+    ddp.zero_grad(/*set_to_none=*/false);
+
+    RANK_CHECK(at::equal(kept, values));
+    RANK_CHECK(net->fc->weight.grad().count_nonzero().item<int>() == 0);
+  });
+}
+
 struct PhaseImpl : torch::nn::Module {
   PhaseImpl() { phase = register_parameter("phase", torch::tensor(0.5)); }
   // The part of a complex number's conjugate is a view whose sign autograd changes lazily.

@@ -78,10 +78,10 @@ TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[
 }
 
 template <class Norm, class Sync>
-void check_beside_whole_batch(const at::Tensor& images) {
+void check_beside_whole_batch(const at::Tensor& images, bool affine = true) {
   INFO(images.sizes());
   const int world = 2;
-  const torch::nn::BatchNormOptions options(images.size(1));
+  const auto options = torch::nn::BatchNormOptions(images.size(1)).affine(affine);
   const at::Tensor weights = seeded(5, [&] { return torch::randn_like(images); });
   const at::Tensor all = images.detach().clone().requires_grad_();
   Norm alone(options);
@@ -118,6 +118,7 @@ TEST_CASE("inputs of any number of dimensions are normalised over all ranks", "[
   check_beside_whole_batch<BatchNorm1d, SyncBatchNorm1d>(random({6, 4}));
   check_beside_whole_batch<BatchNorm1d, SyncBatchNorm1d>(random({6, 4, 5}));
   check_beside_whole_batch<BatchNorm2d, SyncBatchNorm2d>(random({6, 4, 5, 3}));
+  check_beside_whole_batch<BatchNorm2d, SyncBatchNorm2d>(random({6, 4, 5, 3}), /*affine=*/false);
   const at::Tensor volumes = random({6, 4, 5, 3, 2});
   check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(volumes);
   check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(

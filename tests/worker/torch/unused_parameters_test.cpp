@@ -275,6 +275,52 @@ TEST_CASE("a parameter that was used in an accumulated batch alone is averaged, 
   }
 }
 
+// `left` has a gradient of an earlier step, of which only the trunk's and the right's are cleared.
+void check_old_gradients(DataParallelOptions options, bool rank_1_has_no_batch) {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    Branches net = make_branches();
+    DistributedDataParallel ddp(net, communicator, options);
+    ddp.forward(input(), true, true).backward();
+    const at::Tensor old = net->left->weight.grad().clone();
+    for (int step = 0; step < 3; ++step) {
+      net->trunk->zero_grad();
+      net->right->zero_grad();
+      if (rank_1_has_no_batch && communicator.rank() == 1) {
+        ddp.reduce_without_backward();
+      } else {
+        ddp.forward(input(), false, true).backward();
+      }
+      RANK_CHECK(at::equal(net->left->weight.grad(), old));
+    }
+  });
+}
+
+TEST_CASE("a gradient of an earlier step stays where no rank used its parameter",
+          "[worker][ddp][unused]") {
+  DataParallelOptions options = tiny(true, false);
+  check_old_gradients(options, false);
+  check_old_gradients(options, /*rank_1_has_no_batch=*/true);
+  options.sum = true;
+  check_old_gradients(options, false);
+}
+
+TEST_CASE("a gradient that static_graph rules out ends the step on all ranks, and is named",
+          "[worker][ddp][unused]") {
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    Branches net = make_branches();
+    DistributedDataParallel ddp(net, communicator, tiny(false, true));
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      ddp.forward(input(), /*use_left=*/communicator.rank() == 1 || step == 1, true).backward();
+    }
+  });
+  const std::string message = message_of<UnreducedGradients>(errors[0]);
+  CHECK(message.find("rank 0: parameter 'left.") == 0);
+  CHECK(message.find("did not get in the first step, which static_graph rules out") !=
+        std::string::npos);
+  CHECK(message_of<CommunicatorError>(errors[1]) == message);
+}
+
 TEST_CASE("with a static graph a rank may have no batch in the first step",
           "[worker][ddp][unused]") {
   for (const int idle_ranks : {1, 2}) {
