@@ -59,11 +59,11 @@ EqualLines::Line EqualLines::pop() {
 std::optional<EqualLines::Line> EqualLines::take(Clock::time_point now) {
   if (waiting_.empty()) return std::nullopt;
   const Waiting& oldest = waiting_.front();
+  const std::vector<int>& said = oldest.line.writers;
   // A rank that has ended will say nothing more, so nobody waits for its copy of the line.
-  const auto living = static_cast<std::size_t>(
-      std::count_if(writers_.begin(), writers_.end(),
-                    [](const auto& writer) { return writer.second.streams > 0; }));
-  const bool complete = oldest.line.writers.size() >= living;
+  const bool complete = std::all_of(writers_.begin(), writers_.end(), [&said](const auto& writer) {
+    return writer.second.streams == 0 || std::binary_search(said.begin(), said.end(), writer.first);
+  });
   if (!complete && now - oldest.since < window_ && bytes_ <= bytes_max_) return std::nullopt;
   return pop();
 }

@@ -331,6 +331,15 @@ TEST_CASE("nobody waits for a writer that has ended", "[output][collapse]") {
   CHECK(taken(lines, start) == "x:0");
 }
 
+TEST_CASE("one that has said a line and ended stands for nobody", "[output][collapse]") {
+  EqualLines lines = of_writers(2);
+  lines.add(0, "x", start);
+  lines.remove_writer(0);
+  CHECK(taken(lines, start).empty());
+  lines.add(1, "x", start + 1ms);
+  CHECK(taken(lines, start + 1ms) == "x:0-1");
+}
+
 TEST_CASE("a flood of different lines is bounded", "[output][collapse]") {
   EqualLines lines = of_writers(2, 10'000);
   std::size_t most = 0;
