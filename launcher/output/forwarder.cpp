@@ -416,8 +416,9 @@ void OutputForwarder::drain(Stream& worker) {
 }
 
 std::shared_ptr<BackgroundWriter> OutputForwarder::add_file(command_line::WriteCall write,
-                                                            std::function<void(int)> on_failed) {
-  return impl_->add_file(std::move(write), std::move(on_failed));
+                                                            std::function<void(int)> on_failed,
+                                                            std::function<void(int)> on_refused) {
+  return impl_->add_file(std::move(write), std::move(on_failed), std::move(on_refused));
 }
 
 bool OutputForwarder::flush(std::chrono::milliseconds stuck_limit) {

@@ -76,9 +76,11 @@ class OutputForwarder {
   void drain(Stream& stream);
 
   // A file of somebody else's that is written and waited for like the log files, until the last who
-  // holds it lets go. `on_failed` may be called until then, and once more.
+  // holds it lets go. `on_failed` may be called until then, and once more; `on_refused` where
+  // `write` has taken bytes with an error.
   std::shared_ptr<BackgroundWriter> add_file(command_line::WriteCall write,
-                                             std::function<void(int)> on_failed);
+                                             std::function<void(int)> on_failed,
+                                             std::function<void(int)> on_refused = {});
 
   // Writes everything out, blocking for as long as each console and file takes some at least every
   // `stuck_limit`. False when some is left.

@@ -27,14 +27,17 @@ std::int64_t microseconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
-// All that is given, in one call. After half a line nothing may follow, which would be appended to
-// it.
-command_line::WriteCall write_whole_lines(int fd) {
-  return [file = std::make_shared<rendezvous::UniqueFd>(fd)](
+// All that is given, in one call. What is refused (a full disk) is missing, and what comes next is
+// tried again; behind half a line, of this or of another launcher, it begins a new one.
+command_line::WriteCall write_whole_lines(const std::string& path, int fd) {
+  return [path, file = std::make_shared<rendezvous::UniqueFd>(fd)](
              std::string_view lines) -> command_line::Written {
-    const ssize_t count = ::write(file->get(), lines.data(), lines.size());
-    if (count == static_cast<ssize_t>(lines.size())) return {lines.size(), 0};
-    return {0, count < 0 ? errno : ENOSPC};
+    const std::string text = (plot::ends_within_line(path) ? "\n" : "") + std::string(lines);
+    const ssize_t count = ::write(file->get(), text.data(), text.size());
+    if (count == static_cast<ssize_t>(text.size())) return {lines.size(), 0};
+    const int error = count < 0 ? errno : ENOSPC;
+    if (error == EPIPE) return {0, error};  // Of a FIFO: nobody reads any more.
+    return {lines.size(), error};
   };
 }
 
@@ -69,9 +72,13 @@ EventLog::EventLog(const std::string& path, std::string run_id, std::string host
   if (fd < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
   }
-  const bool half = plot::ends_within_line(path);
-  file_ = output.add_file(write_whole_lines(fd), [](int error) { tell_end(std::strerror(error)); });
-  if (half) file_->add("\n");
+  file_ = output.add_file(
+      write_whole_lines(path, fd), [](int error) { tell_end(std::strerror(error)); },
+      [told = std::make_shared<bool>(false)](int error) {
+        if (std::exchange(*told, true)) return;
+        spdlog::warn("cannot write the event log: {}; events are missing there until it can",
+                     std::strerror(error));
+      });
 }
 
 EventLog::~EventLog() = default;

@@ -120,6 +120,44 @@ std::vector<json> named(const std::vector<json>& events, const std::string& name
   return result;
 }
 
+TEST_CASE("events that a full disk refuses are missing, and those after them are there",
+          "[launcher][event_log]") {
+  const TemporaryFolder folder;
+  const std::string disk = folder / "disk", errors = folder / "errors", out = folder / "events";
+  std::filesystem::create_directory(disk);
+  if (run({"unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", disk}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not mount a file system (unshare -m)");
+  }
+  const std::vector<std::string> mounted = {"unshare",
+                                            "-m",
+                                            "sh",
+                                            "-c",
+                                            "mount -t tmpfs -o size=64k tmpfs " + disk +
+                                                " && { \"$@\" 2>" + errors + "; status=$?; cp " +
+                                                disk + "/events " + out + "; exit $status; }",
+                                            "sh"};
+  // Attempt after attempt, until what is left of the log's last page is full, too.
+  const auto result =
+      run(mounted +
+              launch({"--standalone", "--max-restarts", "100", "--restart-backoff", "0",
+                      "--max-same-failures", "0", "--event-log", disk + "/events"}) +
+              shell("if grep -q 'cannot write the event log' " + errors + "; then rm " + disk +
+                    "/filler; exit 0; fi; head -c 200000 /dev/zero >" + disk +
+                    "/filler 2>/dev/null; exit 1"),
+          60s);
+  INFO(result.output << content_of(errors));
+  CHECK(result.status == 0);
+  CHECK(contains(content_of(errors), "events are missing there until it can"));
+  std::ifstream file(out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  const auto is_whole = [](const std::string& line) { return json::accept(line); };
+  CHECK(std::count_if(lines.begin(), lines.end(), is_whole) + 1 >=
+        static_cast<std::ptrdiff_t>(lines.size()));
+  REQUIRE_FALSE(lines.empty());
+  CHECK(contains(lines.back(), "job_ended"));
+}
+
 // Kills a worker of half a gigabyte, and looks at what its job tells of that. Whether it told of
 // the death before the kernel was done with the process.
 bool kill_heavy_worker() {
