@@ -531,7 +531,7 @@ void Agent::report(int status) {
                         .this_host = host_name_,
                         .exit_status = status,
                         .attempts = rounds_,
-                        .max_restarts = options_.max_restarts,
+                        .max_restarts = rounds_ > 0 ? round_.max_restarts : options_.max_restarts,
                         .why = why_,
                         .cause = job_cause_,
                         .local_workers = attempt_.ends(),

@@ -86,6 +86,8 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
 
 AgentStep AgentStateMachine::finish_received(int status) {
   if (left_with_ == exit_status::unfit) status = exit_status::unfit;  // The job may be well.
+  // Who was leaving anyway is not cut off: a scheduler queues it again for its own reason.
+  if (status == exit_status::coordinator_lost) status = left_with_.value_or(status);
   return end_with(status, "the coordinator said that the job is over");
 }
 

@@ -42,8 +42,9 @@ double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-// What the worker said itself, in one line.
+// What the worker said itself, in one line. Of other causes their description is all that is known.
 std::string own_word(const rendezvous::FirstCause& cause) {
+  if (cause.kind != rendezvous::FirstCause::Kind::WorkerFailed) return "";
   if (!cause.message.empty()) return cause.message.substr(0, cause.message.find('\n'));
   const std::size_t end = cause.last_stderr.find_last_not_of('\n');
   if (end == std::string::npos) return "";
@@ -360,7 +361,7 @@ JobSnapshot WatchedJob::own_snapshot() const {
       .attempt = round_.attempt,
       .attempts = rounds_,
       .term = round_.term,
-      .max_restarts = options_.max_restarts,
+      .max_restarts = rounds_ > 0 ? round_.max_restarts : options_.max_restarts,
       .workers = options_.nproc_per_node,
       .spares = options_.spares,
       .spares_ready = attempt_.spares_ready(),

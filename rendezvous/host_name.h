@@ -11,7 +11,7 @@ namespace ddprun::rendezvous {
 
 inline std::string own_host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+  return ::gethostname(name.data(), name.size()) == 0 ? name.data() : "unknown";
 }
 
 }  // namespace ddprun::rendezvous

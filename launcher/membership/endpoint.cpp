@@ -187,8 +187,11 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
   }
   const bool hosts = plan.role != EndpointPlan::Role::Join;
   const bool listens_everywhere = hosts && plan.bind_address.empty();
-  if (listens_everywhere && options.nnodes_max > 1) choose_address(options, facts, plan);
-  if (hosts && !looks_local(host, facts)) {
+  const bool everywhere_given = is_unspecified(host);
+  if (listens_everywhere && (options.nnodes_max > 1 || everywhere_given)) {
+    choose_address(options, facts, plan);
+  }
+  if (hosts && !everywhere_given && !looks_local(host, facts)) {
     plan.warning = fmt::format(
         "{} is not an address of this machine, which hosts the endpoint: listening on all "
         "interfaces",

@@ -124,7 +124,9 @@ void Decision::decide_binding() {
 void Decision::check_visible_devices() const {
   const auto list = environment_("CUDA_VISIBLE_DEVICES");
   if (!list) return;
-  const int devices = count_listed_gpus(*list);
+  // Each worker sees one entry alone, and two may share a device.
+  int devices = 0;
+  while (devices < result.nproc_per_node && !visible_device(devices, list).empty()) ++devices;
   if (devices < result.nproc_per_node) {
     throw usage_error("--virtual-local-rank needs a device for each of the " +
                       std::to_string(result.nproc_per_node) +

@@ -96,6 +96,12 @@ int run_child(void* argument) {
   auto* start = static_cast<ChildStart*>(argument);
   const KernelSigaction default_action{};  // SIG_DFL
   for (int signal = 1; signal <= kernel_signals; ++signal) {
+    // What a batch script has its programs ignore, as a scheduler's warning, they go on ignoring.
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      KernelSigaction now{};
+      syscall(SYS_rt_sigaction, signal, nullptr, &now, sizeof(unsigned long));
+      if (now.handler == SIG_IGN) continue;
+    }
     syscall(SYS_rt_sigaction, signal, &default_action, nullptr, sizeof(unsigned long));
   }
   syscall(SYS_setsid);

@@ -295,6 +295,18 @@ TEST_CASE("a finish while workers run stops them first", "[launcher][agent_state
   CHECK(agent.workers_reaped().exit_status == 74);
 }
 
+TEST_CASE("who was stopped ends as that, also where the job is cut off meanwhile",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.signal_received(SIGTERM, true);
+  agent.finish_received(72);
+  CHECK(agent.workers_reaped().exit_status == 75);
+
+  AgentStateMachine another = running_agent();
+  another.finish_received(72);
+  CHECK(another.workers_reaped().exit_status == 72);
+}
+
 TEST_CASE("16.3: only an attempt that runs makes way for one with more workers",
           "[launcher][agent_state]") {
   AgentStateMachine agent;

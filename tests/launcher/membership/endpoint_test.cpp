@@ -115,6 +115,9 @@ TEST_CASE("who listens everywhere tells its workers an address that others reach
     CHECK(plan_endpoint(options, alone).master_addr == everywhere);
     alone.own_addresses = {"::1", "fd00::5"};
     CHECK(plan_endpoint(options, alone).master_addr == "fd00::5");
+    const EndpointPlan only = plan_endpoint(nodes(1, everywhere), machine({everywhere}));
+    CHECK(only.master_addr == "10.0.0.5");
+    CHECK(only.warning.empty());
     options.local_addr = "192.168.0.5";
     CHECK(plan_endpoint(options, machine({everywhere})).master_addr == "192.168.0.5");
     options.node_rank = 1;

@@ -887,6 +887,9 @@ TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
   CHECK(check_contains(
       error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
       "names 2"));
+  // Two workers may share a device.
+  CHECK(options({"--virtual-local-rank", "--nproc=2"}, {{"CUDA_VISIBLE_DEVICES", "1,1"}})
+            .virtual_local_rank);
 }
 
 TEST_CASE("the report's file is checked before anything starts", "[options]") {

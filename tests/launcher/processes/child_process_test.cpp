@@ -250,6 +250,13 @@ TEST_CASE("a child leads its own session, with no signal blocked or ignored", "[
   CHECK(text == pid + "\n" + pid + "\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
+TEST_CASE("a child goes on ignoring what a batch script has its programs ignore", "[child]") {
+  const auto old = ::signal(SIGUSR1, SIG_IGN);
+  const std::string text = output_of("grep SigIgn /proc/self/status");
+  ::signal(SIGUSR1, old);
+  CHECK(text == "SigIgn:\t0000000000000200\n");
+}
+
 TEST_CASE("our own signal mask is as before a start", "[child]") {
   sigset_t before, after;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
