@@ -1,10 +1,12 @@
 // ddprun: options -> agent -> exit status.
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -109,6 +111,13 @@ int run(int argc, char** argv) {
   }
 }
 
+// What a command has to say is all that it does: on a full disk it has not done it.
+int unless_unsaid(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "[ddprun] cannot write to standard output: %s\n", std::strerror(errno));
+  return status == 0 ? ddprun::rendezvous::exit_status::internal : status;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -116,7 +125,7 @@ int main(int argc, char** argv) {
   // Who started us may ignore it, and the kernel would then reap our children before we do.
   std::signal(SIGCHLD, SIG_DFL);
   const std::string status_file = take_status_file();
-  const int status = run(argc, argv);
+  const int status = unless_unsaid(run(argc, argv));
   if (status_file.empty()) return status;
   const std::string why =
       ddprun::launcher::write_whole_file(status_file, std::to_string(status) + "\n");

@@ -86,14 +86,21 @@ std::vector<std::string> node_stack_lines(const JobSnapshot& own,
 
 std::vector<std::string> job_stack_lines(FoundLooks& found, const FoundJob& job,
                                          std::optional<int> rank) {
+  // In a container of its own a job's pids are those of strangers here.
+  const bool sees_processes =
+      !found.is_remote() && job.snapshot && job.snapshot->launcher_pid == job.pid;
   // Of several nodes the others may not have told this one of themselves yet.
-  const bool alone = !found.is_remote() && job.snapshot && job.snapshot->others.empty() &&
-                     job.snapshot->nodes <= 1;
+  const bool alone = sees_processes && job.snapshot->others.empty() && job.snapshot->nodes <= 1;
   if (!alone) {
     const auto nodes = ask_for_lines(found, job, query_for("stacks", rank));
     if (nodes) return nodes_text(*nodes);
   }
   if (found.is_remote() || !job.snapshot) return {};
+  if (!sees_processes) {
+    return {
+        "its launcher, which is in a container or another PID namespace, has not answered: ask "
+        "there"};
+  }
   std::vector<std::string> lines = node_stack_lines(*job.snapshot, told_stacks(job), rank);
   if (!alone) {
     lines.insert(lines.begin(),

@@ -175,6 +175,26 @@ class Watching(WithJob):
         self.assertEqual(self.snapshot(), [])  # Whether its guard process has removed the socket or not yet.
         self.until(lambda: not list((self.folder / "run").glob("*")), "the socket's end")
 
+    def test_stacks_of_a_job_in_a_pid_namespace_are_not_those_of_strangers(self):
+        namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        if subprocess.run([*namespace, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("this user may not make a PID namespace (unshare --pid)")
+        job = subprocess.Popen([*namespace, DDPRUN, "--rdzv-id", "contained", "sh", "-c", "exec sleep 1000"],
+                               env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL)
+        self.stack.callback(lambda: (job.kill(), job.wait()))
+        self.until(lambda: [each for each in self.snapshot() if each["ranks"]], "the job")
+        status, text, error = self.ask("stacks", "contained")
+        self.assertEqual(status, 0, error)
+        self.assertIn("sleep: in ", text)
+
+    def test_what_cannot_be_said_is_an_error(self):
+        for words in (["status", "--json"], ["env"], ["--help"], ["--dry-run", "true"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([DDPRUN, *words], env=self.environment, cwd=self.folder, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=patience(30))
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn("cannot write to standard output: No space left on device", done.stderr)
+
     def test_a_program_of_a_commands_name_is_run(self):
         program = self.folder / "status"
         program.write_text("#!/bin/sh\necho \"the program has $*\"\n")
