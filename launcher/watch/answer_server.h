@@ -11,6 +11,7 @@
 #include <asio/write.hpp>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +22,7 @@ namespace ddprun::launcher {
 struct AnswerLimits {
   std::string request_end;        // The bytes that a request ends with.
   std::size_t request_bytes = 0;  // The most.
-  int at_once = 0;                // Who comes beyond them is sent away.
+  int at_once = 0;                // Then the oldest that has not asked yet gives way.
   std::chrono::seconds time{0};   // For a request, its answer, and its reading.
 };
 
@@ -46,8 +47,11 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
           if (self->closed_) return;
           // Without a descriptor left (EMFILE) it would be called again at once, for ever.
           if (error) return self->begin_later();
-          if (self->served_ < self->limits_.at_once) {
-            std::make_shared<Asker>(std::move(socket), self)->serve();
+          self->forget_who_has_spoken();
+          if (self->served_ < self->limits_.at_once || self->oldest_gives_way()) {
+            const auto asker = std::make_shared<Asker>(std::move(socket), self);
+            self->silent_.push_back(asker);
+            asker->serve();
           }
           self->begin();
         });
@@ -82,6 +86,7 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
           socket, received, owner->limits_.request_end,
           [self = this->shared_from_this()](const asio::error_code& error, std::size_t bytes) {
             if (error || self->owner->closed_) return self->end();
+            self->has_asked = true;
             const auto begin = asio::buffers_begin(self->received.data());
             self->owner->answer_({begin, begin + static_cast<std::ptrdiff_t>(bytes)},
                                  [self](std::string answer) { self->reply(std::move(answer)); });
@@ -107,7 +112,24 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
     asio::steady_timer limit;
     asio::streambuf received;
     std::string text;
+    bool has_asked = false;
   };
+
+  void forget_who_has_spoken() {
+    std::erase_if(silent_, [](const auto& one) {
+      const auto asker = one.lock();
+      return !asker || asker->has_asked || !asker->socket.is_open();
+    });
+  }
+
+  // Or connections that say nothing, a scanner's or somebody's who means harm, would keep those out
+  // who ask. False: all are being answered.
+  bool oldest_gives_way() {
+    if (silent_.empty()) return false;
+    silent_.front().lock()->end();
+    silent_.pop_front();
+    return true;
+  }
 
   void begin_later() {
     pause_.expires_after(std::chrono::milliseconds(200));
@@ -120,6 +142,7 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
   Answer answer_;
   asio::steady_timer pause_;
   int served_ = 0;
+  std::deque<std::weak_ptr<Asker>> silent_;  // In the order in which they came.
   bool closed_ = false;
 };
 

@@ -2,12 +2,14 @@
 
   export_test.py SOURCE_DIR BIN_DIR [browser]
 """
+import contextlib
 import http.server
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import threading
 import time
 import unittest
 import urllib.error
+import urllib.parse
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -123,6 +126,15 @@ def sample(text, name):
 
 
 class Metrics(unittest.TestCase):
+    def test_who_connects_and_says_nothing_keeps_nobody_out(self):
+        with Job("--metrics-port", "0") as job, contextlib.ExitStack() as stack:
+            url = urllib.parse.urlsplit(job.url("metrics"))
+            for _ in range(100):
+                silent = stack.enter_context(socket.create_connection((url.hostname, url.port), timeout=patience(LIMIT_S)))
+                silent.sendall(b"GET /met")
+            self.assertIn("ddprun_info", get(url.geturl()))
+            self.assertEqual(job.finish(), 0)
+
     def test_metrics_in_a_file_and_over_http_follow_the_job(self):
         with Job("--metrics-file", "job.prom", "--metrics-port", "0", "--rdzv-id", "job1") as job:
             url = job.url("metrics")
