@@ -271,6 +271,7 @@ void TrainingJob::let_write_end() noexcept {
 
 void TrainingJob::report_written() {
   if (!writer) return;
+  for (const std::string& warning : writer->take_warnings()) reporter->warning(warning);
   for (const FinishedWrite& write : writer->take_finished()) {
     if (!write.name) continue;
     reporter->event(

@@ -114,28 +114,43 @@ void CheckpointFolder::make_folder() const {
                                         error ? error.message() : "it is a file"));
 }
 
-void CheckpointFolder::throw_taken() const {
-  throw CheckpointError(fmt::format(
-      "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "
-      "has ended, or give another folder",
-      folder_.string()));
+std::string CheckpointFolder::gone_text() const {
+  return fmt::format("{} was removed or renamed while this run saved in it", folder_.string());
 }
 
-void CheckpointFolder::take(std::chrono::milliseconds lock_wait,
+void CheckpointFolder::throw_taken() const {
+  throw CheckpointError(fmt::format(
+      "--checkpoint-dir: {}another process on this host saves checkpoints in {}: wait until it "
+      "has ended, or give another folder",
+      lost_ ? gone_text() + ", and " : "", folder_.string()));
+}
+
+// Files go by the folder's name, and so would end in whatever has it now.
+bool CheckpointFolder::take(std::chrono::milliseconds lock_wait,
                             const std::function<bool()>& give_up) {
-  if (access_ == Access::ReadOnly || lock_) return;
+  if (access_ == Access::ReadOnly || is_held()) return false;
+  if (lock_) {
+    lost_ = std::exchange(manifest_, {});
+    lock_.reset();
+  }
   make_folder();
-  if (!try_to_take(lock_wait, give_up)) throw_taken();
+  // Who holds what has replaced it is no attempt of before, which would soon be over.
+  if (!try_to_take(lost_ ? std::chrono::milliseconds{0} : lock_wait, give_up)) throw_taken();
+  if (lost_) warnings_.push_back(gone_text() + ": saving goes on in the one that has its name now");
+  lost_.reset();
+  return true;
 }
 
 bool CheckpointFolder::try_to_take(std::chrono::milliseconds lock_wait,
                                    const std::function<bool()>& give_up) {
   lock_.emplace(folder_, lock_wait, give_up);
-  if (!lock_->held()) {
+  if (!lock_->held() || !is_held()) {  // Or it has gone during the wait.
     lock_.reset();
     return false;
   }
   try {
+    read_manifest();
+    if (lost_) refuse_others();
     make_ready();
   } catch (...) {
     lock_.reset();  // It counts as taken only when it is ready.
@@ -157,7 +172,23 @@ void CheckpointFolder::make_ready() {
   for (const auto& entry : fs::directory_iterator(folder_)) {
     if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
   }
-  read_manifest();
+}
+
+// What this run knows may be there: a copy, or a file system that was mounted anew.
+void CheckpointFolder::refuse_others() const {
+  const auto refuse_other = [this](const std::string& file) {
+    const auto before = lost_->find(file), now = manifest_.find(file);
+    if (before != lost_->end() && now != manifest_.end() &&
+        before->second.checksum == now->second.checksum) {
+      return;
+    }
+    throw CheckpointError(fmt::format(
+        "--checkpoint-dir: {}, and {} in the folder that has its name now is not of this run, "
+        "which would overwrite it: move that folder away, or give another one",
+        gone_text(), file));
+  };
+  for (const CheckpointName& name : list()) refuse_other(name.file_name());
+  if (has_best()) refuse_other(best_name);
 }
 
 bool CheckpointFolder::has_best() const {
@@ -255,7 +286,9 @@ fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
 }
 
 fs::path CheckpointFolder::take_back(const CheckpointName& name) {
-  if (!lock_) throw_taken();  // What lies there may be another's.
+  // What lies there may be another's.
+  if (lost_ || (lock_ && !is_held())) throw CheckpointError("--checkpoint-dir: " + gone_text());
+  if (!lock_) throw_taken();
   const fs::path aside = set_aside(name);
   write_manifest();
   const std::vector<CheckpointName> left = list();
@@ -282,6 +315,8 @@ fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safet
     fs::remove(partial, error);
     throw CheckpointError(fmt::format("cannot save a checkpoint: {}", failure.what()));
   }
+  // A large one takes its time. Nothing of what has the name now is this run's to change.
+  if (!is_held()) throw CheckpointError("cannot save a checkpoint: " + gone_text());
   // A process that ends between the two would leave a file that the manifest knows as another.
   if (manifest_.erase(file_name) > 0) write_manifest();
   fs::rename(partial, path, error);
@@ -295,6 +330,9 @@ fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safet
 
 // Files carry checksums of their own, so training can go on without a manifest that is damaged.
 void CheckpointFolder::read_manifest() {
+  manifest_.clear();
+  manifest_is_odd_ = false;
+  warnings_.clear();
   const fs::path path = folder_ / manifest_name;
   std::error_code absent;
   if (!fs::exists(fs::symlink_status(path, absent))) return;

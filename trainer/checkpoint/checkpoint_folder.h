@@ -62,12 +62,16 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
                             Access access = Access::Save, std::chrono::milliseconds lock_wait = {});
 
-  // Nothing where the folder is this object's, or only read. Otherwise waits so long for it, or
-  // until `give_up` says so, and does what the constructor left; throws as that. By any thread,
-  // while no other one uses this object for more than list() and path_of().
-  void take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up = {});
+  // False where the folder is this object's, or only read. Otherwise waits so long for it, or
+  // until `give_up` says so, and does what the constructor left; throws as that. Where the folder
+  // that was this object's has been removed or renamed, takes the one of that name, anew and
+  // without a wait, unless it is another's or holds what was not saved by this object or found by
+  // it at its start: CheckpointError. By any thread, while no other one uses this object for more
+  // than list() and path_of().
+  bool take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up = {});
 
-  // What was found to be odd: a damaged manifest, a missing file.
+  // What was found to be odd as the folder was taken: a damaged manifest, a missing file, a folder
+  // that has gone.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   std::vector<CheckpointName> list() const;  // Ascending by step.
@@ -84,8 +88,8 @@ class CheckpointFolder {
 
   // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones, and one
   // of the same step under another name: that is the same weights before their validation, and
-  // would stand in for an older one. Returns its path. Throws CheckpointError; what was there
-  // stays.
+  // would stand in for an older one. Returns its path. Throws CheckpointError, also where the
+  // folder has gone since it was taken; what was there stays.
   std::filesystem::path save(const CheckpointName& name, const Safetensors& contents);
   std::filesystem::path save_best(const Safetensors& contents);
 
@@ -102,6 +106,9 @@ class CheckpointFolder {
   void take_if_possible();
   bool try_to_take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up);
   void make_ready();
+  bool is_held() const { return lock_ && lock_->is_on(folder_); }
+  void refuse_others() const;
+  std::string gone_text() const;
   [[noreturn]] void throw_taken() const;
   void read_manifest();
   void leave_out_manifest(const std::string& reason);
@@ -115,6 +122,7 @@ class CheckpointFolder {
   std::optional<FolderLock> lock_;  // Nothing: it is not taken.
   bool manifest_is_odd_ = false;    // What stands there now is not ours, or damaged.
   CheckpointManifest manifest_;
+  std::optional<CheckpointManifest> lost_;  // Of a folder that has gone, till another is taken.
   std::vector<std::string> warnings_;
 };
 

@@ -168,6 +168,11 @@ std::vector<FinishedWrite> CheckpointWriter::take_finished() {
   return std::exchange(finished_, {});
 }
 
+std::vector<std::string> CheckpointWriter::take_warnings() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(warnings_, {});
+}
+
 void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return !busy_; });
 }
@@ -217,18 +222,28 @@ bool CheckpointWriter::is_ending() {
   return ending_;
 }
 
+void CheckpointWriter::take_folder() {
+  if (!folder_->take(taken_limit, [this] { return is_ending(); })) return;
+  const std::lock_guard lock(mutex_);
+  warnings_.insert(warnings_.end(), folder_->warnings().begin(), folder_->warnings().end());
+}
+
 void CheckpointWriter::write(std::vector<CheckpointFile>& files) {
-  if (folder_ != nullptr && files.size() > 1 && !folder_->list().empty()) {
-    std::stable_partition(files.begin(), files.end(), is_best);
-  }
   snapshot_.wait_for_device();
   // Here and not in save(): a step does not wait for it.
   for (const CheckpointFile& file : files) check_finite(file);
+  Stopwatch watch;
+  // Before the folder, which may have to be waited for.
   for (const CheckpointFile& file : files) {
-    Stopwatch watch;
     if (file.name && memory_ != nullptr) memory_->keep(file.contents);
-    if (file.memory_only) continue;
-    folder_->take(taken_limit, [this] { return is_ending(); });
+  }
+  std::erase_if(files, [](const CheckpointFile& file) { return file.memory_only; });
+  if (files.empty()) return;
+  take_folder();
+  if (files.size() > 1 && !folder_->list().empty()) {
+    std::stable_partition(files.begin(), files.end(), is_best);
+  }
+  for (const CheckpointFile& file : files) {
     FinishedWrite done{file.name, {}, 0};
     done.path =
         file.name ? folder_->save(*file.name, file.contents) : folder_->save_best(file.contents);

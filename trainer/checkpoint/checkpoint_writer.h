@@ -72,7 +72,7 @@ class CheckpointWriter {
   // `bytes_expected` are made ready on the writing thread. `device`: where the tensors are, of
   // which some may be on the CPU. `folder` and `memory` are this object's alone from now on. Either
   // may be null; without a folder all must be for the memory alone. A folder that is not taken yet
-  // is waited for by the first write.
+  // is waited for by the first write; one that has gone since is made again.
   CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected, torch::Device device,
                    SnapshotMemory* memory = nullptr);
 
@@ -106,9 +106,13 @@ class CheckpointWriter {
   // What has been written since the last call.
   std::vector<FinishedWrite> take_finished();
 
+  // What was odd about the folder where a write had to take it, since the last call.
+  std::vector<std::string> take_warnings();
+
  private:
   void run(std::size_t bytes_expected, torch::Device device);
   void write(std::vector<CheckpointFile>& files);
+  void take_folder();
   bool is_ending();
   // These with the lock.
   void copy(std::vector<CheckpointFile> files);
@@ -130,6 +134,7 @@ class CheckpointWriter {
   std::chrono::steady_clock::time_point first_failure_, last_failure_;
   std::optional<CheckpointFile> unwritten_best_;
   std::vector<FinishedWrite> finished_;
+  std::vector<std::string> warnings_;
   std::thread thread_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <thread>
@@ -24,6 +25,17 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::millise
     if (!held_) return;
     std::this_thread::sleep_for(look_again);
   }
+}
+
+bool FolderLock::is_on(const std::filesystem::path& folder) const {
+  struct stat named {};
+  struct stat locked {};
+  // Any other error may be of a server that is away for a while.
+  if (::stat(folder.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  if (!fd_) return true;
+  // ESTALE is how NFS tells that another host has removed it.
+  if (::fstat(fd_.get(), &locked) != 0) return errno != ESTALE;
+  return named.st_dev == locked.st_dev && named.st_ino == locked.st_ino;
 }
 
 }  // namespace ddprun::trainer

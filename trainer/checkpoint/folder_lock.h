@@ -21,6 +21,10 @@ class FolderLock {
 
   bool held() const { return held_; }  // False: somebody else holds it.
 
+  // Whether this is still the folder of that name. False: it was removed, or renamed, and who is
+  // locked out of what is there now is another one's business.
+  bool is_on(const std::filesystem::path& folder) const;
+
  private:
   worker::UniqueFd fd_;
   bool held_ = true;

@@ -26,6 +26,14 @@ constexpr std::int64_t label_max = (1 << 20) - 1;  // More classes than any set 
   throw DataError(fmt::format("{}, line {}: {}", name, line, what));
 }
 
+// Messages quote fields, and a message ends for people at such a byte.
+void refuse_nul(std::string_view text, const std::string& name) {
+  const std::size_t at = std::min(text.find('\0'), text.size());
+  if (at == text.size()) return;
+  fail(name, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+       "it has a NUL byte, which no text has: save the list as UTF-8 text");
+}
+
 // The records of a CSV text, one after the other.
 class CsvReader {
  public:
@@ -239,7 +247,6 @@ class RowReader {
 
   void check_path(std::int64_t line, const std::string& path) const {
     if (path.empty()) fail(name_, line, "the path is empty");
-    if (path.find('\0') != std::string::npos) fail(name_, line, "the path holds a zero byte");
     if (!has_image_ending(path)) {
       fail(name_, line, fmt::format("{} is not the name of a .jpg, .jpeg or .png file", path));
     }
@@ -294,6 +301,7 @@ CsvImages read_list(const std::filesystem::path& file, const CsvImages* like) {
 
 void parse_csv(std::string_view text, const std::string& name,
                const std::function<void(std::int64_t, const std::vector<std::string>&)>& row) {
+  refuse_nul(text, name);
   CsvReader reader(text, name);
   std::vector<std::string> fields;
   while (reader.next(fields)) row(reader.line(), fields);

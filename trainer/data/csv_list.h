@@ -17,8 +17,8 @@
 namespace ddprun::trainer {
 
 // Calls `row` with the number of each record's first line, from 1, and its fields. Throws
-// DataError, naming `name` and the line, for a quote that does not end and for text after a quoted
-// field.
+// DataError, naming `name` and the line, for a quote that does not end, for text after a quoted
+// field, and for a NUL byte, before the first record.
 void parse_csv(std::string_view text, const std::string& name,
                const std::function<void(std::int64_t line, const std::vector<std::string>&)>& row);
 

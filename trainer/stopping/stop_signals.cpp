@@ -87,7 +87,8 @@ void on_ending_signal(int signal) {
   ending_signal = signal;
   if (phase == Phase::Free) return end_by(signal);  // A let_go() in between has not heard of it.
   begin_patience();
-  if (telling) {
+  // What all have agreed on has been told: this one comes of it, as a launcher's that cleans up.
+  if (telling && phase != Phase::Agreed) {
     // A terminal shows ^C behind the row that is there.
     if (on_terminal) say("\n");
     say(answer_to(signal));

@@ -23,6 +23,14 @@ const Safetensors& contents() {
   return made;
 }
 
+using Steps = std::vector<std::int64_t>;
+
+Steps saved_steps(const CheckpointFolder& folder) {
+  Steps steps;
+  for (const CheckpointName& name : folder.list()) steps.push_back(name.step);
+  return steps;
+}
+
 }  // namespace
 
 TEST_CASE("a folder that cannot be read is named with the reason", "[trainer][checkpoint]") {
@@ -77,16 +85,16 @@ TEST_CASE("a step has one checkpoint, the last that was saved of it", "[trainer]
     for (const CheckpointName& name : folder.list()) found.emplace_back(name.epoch, name.step);
     return found;
   };
-  using Steps = decltype(steps());
+  using Pairs = decltype(steps());
   folder.save({0, 9}, contents());
   folder.save({0, 10}, contents());
   folder.save({1, 10}, contents());  // After its validation.
-  CHECK(steps() == Steps{{0, 9}, {1, 10}});
+  CHECK(steps() == Pairs{{0, 9}, {1, 10}});
   folder.save({1, 10}, contents());
-  CHECK(steps() == Steps{{0, 9}, {1, 10}});
+  CHECK(steps() == Pairs{{0, 9}, {1, 10}});
   CHECK_NOTHROW(folder.read({1, 10}));
   folder.take_back({1, 10});
-  CHECK(steps() == Steps{{0, 9}});
+  CHECK(steps() == Pairs{{0, 9}});
 }
 
 TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][checkpoint]") {
@@ -138,6 +146,83 @@ TEST_CASE("16.3: a folder that is still another's is made ready when it is taken
   CHECK_FALSE(std::filesystem::exists(partial));
   CHECK_NOTHROW(later.read({0, 1}));  // The manifest as its holder left it.
   CHECK_THROWS_AS(CheckpointFolder(scratch.path()), CheckpointError);
+}
+
+TEST_CASE("a folder that goes while it is saved in is made again", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto place = scratch / "checkpoints", moved = scratch / "moved";
+  for (const bool removed : {true, false}) {
+    CheckpointFolder folder(place);
+    folder.save({0, 1}, contents());
+    CHECK_FALSE(folder.take({}));
+    if (removed) {
+      std::filesystem::remove_all(place);
+    } else {
+      std::filesystem::rename(place, moved);
+    }
+    const auto message = message_of<CheckpointError>([&] { folder.save({0, 2}, contents()); });
+    CHECK(contains(message, place.string()));
+
+    CHECK(folder.take({}));
+    REQUIRE(folder.warnings().size() == 1);
+    CHECK(contains(folder.warnings()[0],
+                   place.string() + " was removed or renamed while this run saved in it"));
+    folder.save({0, 2}, contents());
+    CHECK(saved_steps(folder) == Steps{2});
+    CHECK(parse_manifest(content_of(place / "manifest.json")).size() == 1);
+    CHECK_THROWS_AS(CheckpointFolder(place), CheckpointError);  // It is taken.
+    CHECK_FALSE(folder.take({}));
+  }
+  CHECK(saved_steps(CheckpointFolder(moved)) == Steps{1, 2});
+}
+
+TEST_CASE("what another run saves in the place of a folder that went is left alone",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto place = scratch / "checkpoints", moved = scratch / "moved";
+  CheckpointFolder folder(place);
+  folder.save({0, 1}, contents());
+  std::filesystem::rename(place, moved);
+  const Safetensors others{{{"a", torch::zeros({2})}}, {}};
+  auto other = std::make_optional<CheckpointFolder>(place);
+  other->save({0, 1}, others);
+  const auto partial = place / "epoch_0000_step_0000002.safetensors.partial";
+  write_bytes(partial, "being written");
+  const auto manifest = content_of(place / "manifest.json");
+  const auto is_as_it_was = [&] {
+    return content_of(partial) == "being written" &&
+           content_of(place / "manifest.json") == manifest &&
+           saved_steps(CheckpointFolder(place, 2, CheckpointFolder::Access::ReadOnly)) == Steps{1};
+  };
+
+  CHECK_THROWS_AS(folder.take_back({0, 1}), CheckpointError);
+  const auto late = message_of<CheckpointError>([&] { folder.save({0, 3}, contents()); });
+  CHECK(contains(late, place.string() + " was removed or renamed"));
+  CHECK(is_as_it_was());
+  // Nobody waits for one that has come later.
+  const auto taken = message_of<CheckpointError>([&] { folder.take(std::chrono::hours(1)); });
+  CHECK(contains(taken, "was removed or renamed"));
+  CHECK(contains(taken, "another process on this host saves checkpoints in " + place.string()));
+  CHECK(is_as_it_was());
+  other.reset();
+  for (int again = 0; again < 2; ++again) {
+    const auto not_ours = message_of<CheckpointError>([&] { folder.take({}); });
+    CHECK(contains(not_ours, "epoch_0000_step_0000001.safetensors"));
+    CHECK(contains(not_ours, "is not of this run"));
+    CHECK_THROWS_AS(folder.take_back({0, 1}), CheckpointError);
+    CHECK(is_as_it_was());
+  }
+
+  std::filesystem::remove_all(place);
+  std::filesystem::create_directory(place);
+  write_bytes(place / "best.safetensors", "somebody's");
+  CHECK(contains(message_of<CheckpointError>([&] { folder.take({}); }), "best.safetensors"));
+
+  std::filesystem::remove_all(place);
+  std::filesystem::copy(moved, place);
+  CHECK(folder.take({}));  // Its own ones, as after a new mount.
+  folder.save({0, 2}, contents());
+  CHECK(saved_steps(folder) == Steps{1, 2});
 }
 
 TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]") {

@@ -343,6 +343,25 @@ TEST_CASE("a write that fails once is made up for with the next step",
   CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
 }
 
+TEST_CASE("a run whose folder goes makes it again, and saves there",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  Process process(run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "100000"}) +
+                      Arguments{"--batch-size", "4", "--checkpoint-every", "20", "--no-validation"},
+                  {{"OMP_NUM_THREADS", "1"}});
+  REQUIRE(process.wait_for_output("41/25000]", run_limit));
+  // Renamed, so that it goes at once: a removal would meet with what is being written.
+  std::filesystem::rename(folder / "checkpoints", folder / "moved");
+  REQUIRE(process.wait_for_output("was removed or renamed while this run saved", run_limit));
+  process.send_signal(SIGTERM);
+  const auto result = process.wait(run_limit);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK(contains(result.output, "SIGTERM: saved step "));
+  CHECK_FALSE(files_ending_with(folder / "checkpoints", ".safetensors").empty());
+  CHECK_FALSE(files_ending_with(folder / "moved", ".safetensors").empty());
+}
+
 TEST_CASE("SIGTERM saves also where a write has failed before", "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
   // What fails twice is not tried again for some seconds, in which the signal comes.

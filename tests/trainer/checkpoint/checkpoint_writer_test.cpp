@@ -229,10 +229,34 @@ TEST_CASE("a write that fails is reported at the end", "[trainer][checkpoint]") 
   CheckpointFolder folder(scratch / "checkpoints");
   CheckpointWriter writer(&folder, 0, torch::kCPU);
   std::filesystem::remove_all(scratch / "checkpoints");
+  write_bytes(scratch / "checkpoints", "no folder");
   writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
   const std::string message = message_of<CheckpointError>([&] { writer.finish(); });
-  CHECK(contains(message, (scratch / "checkpoints").string()));
-  CHECK(contains(message, "No such file or directory"));
+  CHECK(contains(message, "cannot make the folder " + (scratch / "checkpoints").string()));
+  CHECK(writer.take_warnings().empty());
+}
+
+TEST_CASE("a write makes a folder again that has gone, and says so", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto place = scratch / "checkpoints";
+  CheckpointFolder folder(place);
+  CheckpointWriter writer(&folder, 0, torch::kCPU);
+  const torch::Tensor ones = torch::ones({9});
+  for (const std::int64_t step : {1, 2}) {
+    if (step == 2) std::filesystem::remove_all(place);
+    // With the best weights, which lie second in an empty folder.
+    auto files = checkpoint_at(step, two_tensors(ones, ones));
+    files.push_back({{}, Safetensors{{{"a", ones}}, {}}, /*is_copy=*/true});
+    writer.save(std::move(files));
+    writer.finish();
+  }
+  const auto warnings = writer.take_warnings();
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], place.string() + " was removed or renamed"));
+  CHECK(writer.take_warnings().empty());
+  REQUIRE(folder.list().size() == 1);
+  CHECK(folder.list()[0].step == 2);
+  CHECK(folder.has_best());
 }
 
 TEST_CASE("a file or a manifest that was changed is refused", "[trainer][checkpoint]") {

@@ -128,7 +128,18 @@ TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(contains(list_error("a.bmp,cat\nb.jpg,cat\n"), "line 1: a.bmp is not"));
   CHECK(contains(list_error("a.jpg,1\n\"b\n.jpg,1\n"), "line 2: a quoted field does not end"));
   CHECK(contains(list_error("a.jpg,1\n\"b.jpg\"x,1\n"), "line 2: text after a quoted field"));
-  CHECK(contains(list_error(std::string("a.jpg,1\nb\0.jpg,1\n", 17)), "line 2: the path holds"));
+}
+
+TEST_CASE("a list with a NUL byte is refused, with the line and the whole reason",
+          "[trainer][data][csv]") {
+  using namespace std::string_literals;
+  const std::string reason = "it has a NUL byte, which no text has: save the list as UTF-8 text";
+  for (const std::string& line : {"b.jpg,1\0"s, "b\0.jpg,1"s, "\"b.jpg\",\"1\0\""s, "\0"s}) {
+    const std::string message = list_error("a.jpg,0\n\n" + line + "\nc.jpg,1\n");
+    CHECK(message == "list.csv, line 3: " + reason);
+  }
+  CHECK(list_error("\xff\xfe"
+                   "a\0.\0"s) == "list.csv, line 1: " + reason);
 }
 
 TEST_CASE("seventy thousand names are seventy thousand classes", "[trainer][data][csv]") {

@@ -85,6 +85,26 @@ TEST_CASE("17.1: on a terminal the answer to Ctrl-C begins a line of its own", "
   ::close(terminal);
 }
 
+TEST_CASE("a signal that comes after all have agreed to stop is not answered", "[trainer][stop]") {
+  for (const bool agreed : {false, true}) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const int end = end_of_child([&] {
+      ::dup2(ends[1], STDERR_FILENO);
+      StopSignals signals;
+      signals.hold(/*tell=*/true);
+      ::raise(SIGUSR1);
+      if (agreed) signals.agreed();
+      ::raise(SIGTERM);  // As by a launcher whose other workers have ended.
+    });
+    ::close(ends[1]);
+    CHECK(end == survived);
+    char shown[256];
+    CHECK((::read(ends[0], shown, sizeof(shown)) > 0) == !agreed);
+    ::close(ends[0]);
+  }
+}
+
 TEST_CASE("SIGUSR1 is a wish from the start, which SIGTERM outranks", "[trainer][stop]") {
   const int end = end_of_child([] {
     StopSignals signals;
