@@ -52,6 +52,11 @@ SearchStep CoordinatorSearch::unreachable(const std::string& why, bool hosts_end
 SearchStep CoordinatorSearch::lost(const std::string& why, bool silent, bool hosts_endpoint,
                                    TimePoint now) {
   if (moved_ || round_.finish_heard()) return {};
+  return goes_on_without_it(why, silent, hosts_endpoint, now);
+}
+
+SearchStep CoordinatorSearch::goes_on_without_it(const std::string& why, bool silent,
+                                                 bool hosts_endpoint, TimePoint now) {
   if (may_try_on(now) && (coordinator_ || !replaced_id_.empty())) return connect_after(later);
   const bool may_follow = limits_.may_be_taken_over && !hosts_endpoint;
   if (!may_follow || !round_.could_go_on()) {
@@ -77,15 +82,19 @@ bool CoordinatorSearch::welcomed() {
 }
 
 // Also when its own endpoint says so, which has stepped down before this agent was welcomed there.
-SearchStep CoordinatorSearch::goes_where(const Seat& coordinator, TimePoint now) {
+// A member of a round that was on its way to who leads next has no time of its own: for it that one
+// is lost as if it were silent, and it has a part in finding another.
+SearchStep CoordinatorSearch::goes_where(const Seat& coordinator, bool hosted_endpoint,
+                                         TimePoint now) {
   const bool known = !coordinator.address.empty() && coordinator.node_id != node_id_;
   if (known) coordinator_ = coordinator;
   if (known || limits_.meets_elsewhere) asks_endpoint_ = !known;
   const SearchStep step = connect_after(known ? soon : later);
-  if (is_over(now + step.pause)) {
-    return {.then = Then::Unreachable, .why = "no node that was asked knows where the job goes on"};
+  if (!is_over(now + step.pause)) return step;
+  if (resumes_) {
+    return goes_on_without_it("it leads no more", /*silent=*/true, hosted_endpoint, now);
   }
-  return step;
+  return {.then = Then::Unreachable, .why = "no node that was asked knows where the job goes on"};
 }
 
 // The node that led votes and then follows, as a member that leaves. It stays until all have heard

@@ -86,7 +86,7 @@ class CoordinatorSearch {
   // has gone elsewhere meanwhile.
   void sent_away() { moved_ = true; }
   bool is_sent_away() const { return moved_; }
-  SearchStep goes_where(const rendezvous::Seat& coordinator, TimePoint now);
+  SearchStep goes_where(const rendezvous::Seat& coordinator, bool hosted_endpoint, TimePoint now);
   SearchStep hands_over(bool hosts_endpoint);
   // As a new node, `node_id`.
   SearchStep joins_again(std::string node_id, bool hosts_endpoint, TimePoint now);
@@ -105,6 +105,8 @@ class CoordinatorSearch {
  private:
   bool may_try_on(TimePoint now) const { return limits_.may_be_taken_over && !is_over(now); }
   SearchStep lost_for(std::string why, bool silent) const;
+  SearchStep goes_on_without_it(const std::string& why, bool silent, bool hosts_endpoint,
+                                TimePoint now);
 
   SearchLimits limits_;
   std::string node_id_;

@@ -554,11 +554,12 @@ void Membership::on_lost(const std::string& why, bool silent) {
 }
 
 void Membership::go_where(const rendezvous::Seat& coordinator) {
-  if (endpoint_) {
+  const bool hosted = endpoint_ != nullptr;
+  if (hosted) {
     stand_by();
     callbacks_.on_endpoint_closed();
   }
-  carry_out(search_.goes_where(coordinator, Clock::now()));
+  carry_out(search_.goes_where(coordinator, hosted, Clock::now()));
 }
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {

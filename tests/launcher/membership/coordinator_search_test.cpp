@@ -152,18 +152,18 @@ TEST_CASE("a node goes where it is sent, and elsewhere only while it has time",
           "[launcher][coordinator_search]") {
   CoordinatorSearch search = joining();
   SECTION("to one that leads") {
-    CHECK(search.goes_where(b, start).pause == 50ms);
+    CHECK(search.goes_where(b, false, start).pause == 50ms);
     CHECK(*search.target() == b);
   }
   SECTION("to nobody that is known, or to itself") {
-    CHECK(search.goes_where({}, start).pause == 250ms);
-    CHECK(search.goes_where({.node_id = "a", .address = "10.0.0.1", .port = 1}, start).pause ==
-          250ms);
+    CHECK(search.goes_where({}, false, start).pause == 250ms);
+    const Seat itself{.node_id = "a", .address = "10.0.0.1", .port = 1};
+    CHECK(search.goes_where(itself, false, start).pause == 250ms);
     CHECK(search.target() == nullptr);
   }
   SECTION("when its time is over") {
-    CHECK(search.goes_where(b, start + 60s).then == Then::Unreachable);
-    CHECK(search.goes_where({}, start + 59'800ms).then == Then::Unreachable);
+    CHECK(search.goes_where(b, false, start + 60s).then == Then::Unreachable);
+    CHECK(search.goes_where({}, false, start + 59'800ms).then == Then::Unreachable);
   }
 }
 
@@ -185,6 +185,34 @@ TEST_CASE("a node follows who leads, with its round, and does not begin anew on 
     CHECK(search.follows(b, false).then == Then::Nothing);
     CHECK(search.follows(c, false).then == Then::Connect);
     CHECK_FALSE(search.resumes());
+  }
+}
+
+TEST_CASE("a member whose next coordinator gives way at once has a part in finding another",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  SECTION("it was on its way there") {
+    search.follows(b, false);
+    search.connects();
+    search.sent_away();
+    SearchStep step;
+    SECTION("and is told of nobody else") { step = search.goes_where({}, false, start); }
+    SECTION("or of another one") {
+      step = search.goes_where(c, false, start);
+      CHECK(*search.target() == c);
+    }
+    CHECK(step.then == Then::Elect);
+    CHECK(step.why == "it leads no more");
+    // That connection's end is no further loss.
+    CHECK(search.lost("it closed the connection", false, false, start).then == Then::Nothing);
+    CHECK(search.gives_up({.why = "no majority"}).silent);  // The agent may join again.
+  }
+  SECTION("it led itself") {
+    search.leads({.term = 2, .given = {}}, start);
+    search.sent_away();
+    const SearchStep step = search.goes_where({}, /*hosted_endpoint=*/true, start);
+    CHECK(step.then == Then::Lost);
+    CHECK(step.silent);
   }
 }
 
