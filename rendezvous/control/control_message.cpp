@@ -63,6 +63,10 @@ class Writer {
     }
     object_[name] = std::move(array);
   }
+  // An empty list is left out, as it is by agents that do not know of it.
+  void ids(const char* name, const std::vector<std::string>& values, std::size_t) {
+    if (!values.empty()) list(name, values);
+  }
   void kind(const char* name, const FirstCause::Kind& value);
   template <class Object>
   void object(const char* name, const Object& value) {
@@ -145,6 +149,20 @@ class Reader {
         return complain(name, fmt::format("must hold texts of at most {} bytes", name_bytes_max));
       }
       values.push_back(visible_text(item.get_ref<const std::string&>(), Lines::Escape));
+    }
+  }
+  // As id(), of which there may be several.
+  void ids(const char* name, std::vector<std::string>& values, std::size_t count_max) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_array() || field->size() > count_max) {
+      return complain(name, fmt::format("must be a list of at most {} texts", count_max));
+    }
+    for (const json& item : *field) {
+      if (!item.is_string() || item.get_ref<const std::string&>().size() > name_bytes_max) {
+        return complain(name, fmt::format("must hold texts of at most {} bytes", name_bytes_max));
+      }
+      values.push_back(item.get_ref<const std::string&>());
     }
   }
   void kind(const char* name, FirstCause::Kind& value);
@@ -306,6 +324,7 @@ void succession_fields(Visitor& visit, auto& succession) {
   }
   visit.again("round_attempt", succession.round.attempt);
   if (visit.has("job")) visit.id("job", succession.job, name_bytes_max);
+  if (visit.has("resigned")) visit.ids("resigned", succession.resigned, 2 * council_max);
 }
 
 template <class Visitor>

@@ -165,7 +165,8 @@ struct Moved {
   Seat coordinator = {};
 };
 // Who may take over if the coordinator is lost: before each `round`, after each `welcome`, and once
-// more, without `before`, when the round is settled (rendezvous/job/quorum.h).
+// more, without `before`, when the round is settled (rendezvous/job/quorum.h), or when one of those
+// that could have votes no more.
 struct Succession {
   int term = 0;
   RoundName round = {};  // Its term stays when another coordinator goes on with it.
@@ -180,6 +181,9 @@ struct Succession {
   RoundName before_round = {};  // ... and which one that is.
   // With an arbiter: the job's random name there, so that no word of an earlier job counts.
   std::string job = {};
+  // node_ids with a seat here that vote no more and are not waited for: they said goodbye, or have
+  // come back under another one.
+  std::vector<std::string> resigned = {};
 };
 struct Waiting {  // The round is open; sent when the number of nodes changes, and now and then.
   int joined = 0;

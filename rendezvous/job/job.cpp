@@ -83,6 +83,9 @@ JobActions Job::take_over(const Inherited& inherited, TimePoint now) {
   if (const Node* former = nodes_.with_id(inherited.succession.coordinator)) {
     const PeerId peer = former->peer;
     lose(peer, inherited.lost_why, now);
+  } else if (nodes_.size() < static_cast<std::size_t>(inherited.succession.nodes)) {
+    // But not without a member that has left: the others were told to stop, perhaps.
+    stop_all("a node of the last round has left; the others go on", SIGTERM, now);
   }
   return take();
 }

@@ -16,7 +16,7 @@ void Mandate::inherit(const Inherited& inherited) {
   const Succession& last = inherited.succession;
   term_ = inherited.term;
   nodes_ = last.nodes;
-  quorum_.inherit(last.council, last.before, last.round, last.before_round);
+  quorum_.inherit(last.council, last.before, last.round, last.before_round, last.resigned);
   quorum_.word_given(inherited.given);
 }
 
@@ -33,7 +33,8 @@ Succession Mandate::succession(int restarts_used) const {
           .council = quorum_.council(),
           .before = quorum_.before(),
           .before_round = quorum_.before_round(),
-          .job = limits_.job};
+          .job = limits_.job,
+          .resigned = quorum_.resigned()};
 }
 
 void Mandate::attempt_seen(int attempt) {

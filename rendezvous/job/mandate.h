@@ -66,7 +66,7 @@ class Mandate {
   // number above that, so that no node is in two attempts of one name.
   void attempt_seen(int attempt);
   void round_closed(Council council, int nodes);  // Gives it its name.
-  // As Quorum has them: true when that settles the round.
+  // As Quorum has them: true when a succession is to be told again.
   bool started(const std::string& node_id) { return quorum_.started(node_id); }
   bool resigned(const std::string& node_id) { return quorum_.resigned(node_id); }
 

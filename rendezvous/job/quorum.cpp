@@ -2,6 +2,8 @@
 // page.
 #include "rendezvous/job/quorum.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace ddprun::rendezvous {
@@ -25,9 +27,20 @@ bool Quorum::started(const std::string& node_id) {
 
 bool Quorum::resigned(const std::string& node_id) {
   // Anybody may name an id; one without a seat had no vote that it could give up.
+  const bool is_news = has_seat(node_id) && resigned_.insert(node_id).second;
+  return settles() || is_news;
+}
+
+std::vector<std::string> Quorum::resigned() const {
+  std::vector<std::string> ids;
+  std::copy_if(resigned_.begin(), resigned_.end(), std::back_inserter(ids),
+               [&](const std::string& id) { return has_seat(id); });
+  return ids;
+}
+
+bool Quorum::has_seat(const std::string& node_id) const {
   const auto is_it = [&](const std::string& id) { return id == node_id; };
-  if (count_in(council_, is_it) + count_in(before_, is_it) > 0) resigned_.insert(node_id);
-  return settles();
+  return count_in(council_, is_it) + count_in(before_, is_it) > 0;
 }
 
 // Each set that could choose in ignorance of this round has somebody who refuses a candidate that

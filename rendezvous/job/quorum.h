@@ -30,16 +30,20 @@ class Quorum {
   void round_closed(Council council, RoundName round = {});
   // The round of another coordinator.
   void inherit(const Council& council, const Council& before, RoundName round = {},
-               RoundName before_round = {}) {
+               RoundName before_round = {}, const std::vector<std::string>& resigned = {}) {
     council_ = council;
     before_ = before;
     round_ = round;
     before_round_ = before_round;
+    resigned_.insert(resigned.begin(), resigned.end());
   }
-  // This node has started the round, or cannot vote in it any more because it said goodbye or has
-  // come back under another node_id. True: that settles the round.
+  // This node has started the round. True: that settles it.
   bool started(const std::string& node_id);
+  // It cannot vote any more because it said goodbye or has come back under another node_id. True:
+  // that settles the round, or whoever may take over does not know of it yet.
   bool resigned(const std::string& node_id);
+  // Those with a seat in one of the councils.
+  std::vector<std::string> resigned() const;
 
   const Council& council() const { return council_; }
   // Of the last settled round, while this one is not; otherwise empty.
@@ -64,6 +68,7 @@ class Quorum {
   const std::set<RoundName>& unkept() const { return given_; }
 
  private:
+  bool has_seat(const std::string& node_id) const;
   bool settles();
   bool ours(RoundName round) const { return given_.count(round) > 0 || kept_.count(round) > 0; }
 

@@ -36,6 +36,7 @@ void Roster::inherit(const Succession& last, Milliseconds timeout, TimePoint now
       hello.host = seat.host;
       founder = seat.founder;
     }
+    if (std::count(last.resigned.begin(), last.resigned.end(), hello.node_id) > 0) continue;
     const PeerId nobody = std::numeric_limits<PeerId>::max() - static_cast<PeerId>(group_rank);
     Node& node = nodes_.emplace_back(Node{nobody, hello, Liveness(timeout, now)});
     node.part = Part::Running;

@@ -51,8 +51,9 @@ class Roster {
   Node& add(PeerId peer, const Hello& hello, const Liveness& liveness);
   std::optional<Node> remove(PeerId peer);  // Nothing: it is not here (any more).
 
-  // The members of a round that another coordinator, which is gone, had closed. Each has `timeout`
-  // to come back; until then its peer is a number that no connection has.
+  // The members of a round that another coordinator, which is gone, had closed, without those that
+  // it knew to have resigned. Each has `timeout` to come back; until then its peer is a number that
+  // no connection has.
   void inherit(const Succession& last, Milliseconds timeout, TimePoint now);
   // The absent member that says so; null: it is none, or another round's.
   Node* come_back(PeerId peer, const Hello& hello, Milliseconds timeout, TimePoint now);

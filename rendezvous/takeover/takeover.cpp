@@ -274,13 +274,16 @@ Milliseconds Takeover::patience() const {
   return limits_.stagger * (10 + 3 * own_place().value_or(0));
 }
 
-// All that may vote but this agent and the lost one, each once.
+// All that may vote but this agent and the lost one, each once. How many votes are enough does not
+// change when one resigns: the others may not all have heard of it, and count with the same number.
 std::vector<Seat> Takeover::others() const {
   std::vector<Seat> seats;
   for (const Council* council : {&last_.council, &last_.before}) {
     for (const Seat& seat : *council) {
       if (seat.node_id == self_) continue;
       if (seat.node_id == coordinator_.node_id && !it_votes_) continue;
+      const auto& resigned = last_.resigned;
+      if (std::find(resigned.begin(), resigned.end(), seat.node_id) != resigned.end()) continue;
       if (std::find(seats.begin(), seats.end(), seat) == seats.end()) seats.push_back(seat);
     }
   }

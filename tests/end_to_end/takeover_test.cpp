@@ -220,6 +220,52 @@ TEST_CASE("16.1: of two nodes the one that is left goes on with a tie-breaker") 
   CHECK(std::filesystem::is_empty(shared.path()));
 }
 
+// Four places, of which each must be filled before the next attempt: so the round of all four stays
+// the last one, with the place of the node that left.
+TEST_CASE("16.1: a node that said goodbye is not lost under the next coordinator") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder shared;
+  const NetworkHosts hosts(4);
+  std::vector<std::unique_ptr<Process>> nodes;
+  const auto waits_for = [&](std::size_t node, const std::string& missing) {
+    const bool waits = nodes[node]->wait_for_output("waiting for " + missing + " more node", 60s);
+    UNSCOPED_INFO("node " << node << " said:\n" << nodes[node]->output());
+    return waits;
+  };
+  for (int node = 0; node < 4; ++node) {
+    nodes.push_back(std::make_unique<Process>(
+        hosts.on(node, launch({"--nnodes", "4:4", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                               NetworkHosts::address(0) + ":29500", "--tie-breaker",
+                               shared.path() + "/tie", "--max-restarts", "9", "--rdzv-conf",
+                               "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+                           shell("echo runs; sleep 600"))));
+    // Ranks are given in the order of joining.
+    if (node < 3) REQUIRE(waits_for(0, std::to_string(3 - node)));
+  }
+  for (const auto& node : nodes) REQUIRE(node->wait_for_output("runs", 60s));
+  nodes[3]->send_signal(SIGTERM);
+  CHECK(nodes[3]->wait(60s).status == 75);
+  for (const std::size_t node : {1, 2}) {
+    REQUIRE(nodes[node]->wait_for_output("(3 of 4 nodes here", 60s));
+  }
+
+  nodes[0]->send_signal(SIGKILL);
+  const std::string leads = "coordinates the job from here on (term ";
+  nodes[1]->wait_until(
+      [&] { return contains(nodes[1]->output(), leads) || contains(nodes[2]->output(), leads); });
+  // The lowest that is left, as a rule.
+  const std::size_t leader = contains(nodes[2]->output(), leads) ? 2 : 1;
+  REQUIRE(waits_for(leader, "2"));
+  nodes[3 - leader]->send_signal(SIGKILL);
+  REQUIRE(waits_for(leader, "3"));
+
+  nodes[leader]->send_signal(SIGTERM);
+  const auto ended = nodes[leader]->wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 75);
+  CHECK_FALSE(contains(ended.output, "out of this node's sight"));
+}
+
 TEST_CASE("16.1: a node 0 that is started again leaves no file of the job that it founded") {
   SKIP_WITHOUT_HOSTS();
   const TemporaryFolder shared;

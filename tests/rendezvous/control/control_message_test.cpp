@@ -158,6 +158,27 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
             .error.find("at most 15 seats") != std::string::npos);
 }
 
+TEST_CASE("16.1: a succession names those that have resigned, if any",
+          "[rendezvous][control_message]") {
+  const std::vector<std::string> ids = {"ab", "cd"};
+  CHECK(round_trip(Succession{.resigned = ids}).resigned == ids);
+  const std::string line = encode(Succession{});  // As an older agent writes it.
+  CHECK(line.find("resigned") == std::string::npos);
+  CHECK(round_trip(Succession{}).resigned.empty());
+
+  const auto error_with = [&](const std::string& value) {
+    std::string with = line;
+    with.replace(with.rfind('}'), 1, ",\"resigned\":" + value + "}");
+    return parse_control_message(with).error;
+  };
+  CHECK(error_with("[]").empty());
+  CHECK(error_with("3").find("a list of at most 30 texts") != std::string::npos);
+  CHECK(error_with("[3]").find("must hold texts") != std::string::npos);
+  std::string many = "\"a\"";
+  for (std::size_t i = 0; i < 2 * council_max; ++i) many += ",\"a\"";
+  CHECK(error_with("[" + many + "]").find("a list of at most 30 texts") != std::string::npos);
+}
+
 TEST_CASE("16.1: a succession has one round, whatever older agents read it by",
           "[rendezvous][control_message]") {
   const std::string line = encode(Succession{.term = 2, .round = {1, 3}});

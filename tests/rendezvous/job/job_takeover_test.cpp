@@ -1,6 +1,8 @@
 // A job whose coordinator changes: what its members must know before, and what the next one makes
 // of the round that it finds (mandate.h).
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "rendezvous/job/job.h"
 #include "tests/rendezvous/job/job_scenario.h"
@@ -120,6 +122,56 @@ TEST_CASE("16.1: a member that does not come back is lost as well", "[rendezvous
   // Two of three are gone: they may have chosen node3.
   s.run_for(6'000ms, {2});
   CHECK(s.over == exit_status::coordinator_lost);
+}
+
+TEST_CASE("16.1: whoever may take over knows who said goodbye, or comes as another node",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(4);
+  limits.round.nodes_min = 4;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3, 4}) s.join(peer);
+  s.got<Succession>(2);
+  SECTION("it left") {
+    s.say(4, Leaving{SIGTERM});
+    for (const PeerId peer : {1, 2, 3, 4}) s.reap(peer);
+    CHECK(s.got<Succession>(2).empty());  // It is here still.
+    s.lose(4);
+  }
+  SECTION("it was cut off") { s.rejoin(5, 4); }
+  const auto told = s.got<Succession>(2);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].resigned == std::vector<std::string>{"node4"});
+}
+
+TEST_CASE("16.1: a node that said goodbye is neither waited for nor counted by who takes over",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.succession.nodes = 5;
+  for (const int node : {4, 5}) {
+    inherited.succession.council.push_back({"node" + std::to_string(node), node - 1,
+                                            "host" + std::to_string(node), "10.0.0.1", 40'000});
+  }
+  inherited.succession.resigned = {"node5"};
+  JobLimits limits = with_successors(5);
+  limits.host_node_id = "node2";
+  Scenario s(limits, inherited);
+  SECTION("its coordinator was a member") {
+    s.take_over(inherited);
+    for (const PeerId peer : {2, 3, 4}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+    s.lose(3);
+    CHECK_FALSE(s.over);  // One more could have chosen another one.
+    s.reap(2);
+    s.reap(4);
+    CHECK(s.got_one<RoundStart>(4).group_world_size == 2);
+  }
+  SECTION("its coordinator had no workers: a round that lacks a member has to end") {
+    inherited.succession.coordinator = "another";
+    s.take_over(inherited);
+    for (const PeerId peer : {1, 2, 3, 4}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+    CHECK(s.got_one<Stop>(4).attempt == 4);
+    for (const PeerId peer : {1, 2, 3, 4}) s.reap(peer);
+    CHECK(s.got_one<RoundStart>(4).group_world_size == 4);
+  }
 }
 
 TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over, if enough are left",

@@ -2,6 +2,8 @@
 #include "rendezvous/job/mandate.h"
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/testing/catch.h"
 
@@ -132,6 +134,20 @@ TEST_CASE("the vote of the one that leaves counts for its successor", "[rendezvo
 
   CHECK(mandate.can_be_handed_over(only({"node2", "node3"})));
   CHECK_FALSE(mandate.can_be_handed_over(only({"node2"})));
+}
+
+TEST_CASE(
+    "16.1: half of a round leads on with the arbiter's word when one has left and one is lost",
+    "[rendezvous][job]") {
+  Mandate first = of_nodes(4, Arbitration::Halves);
+  CHECK(first.resigned("node4"));
+
+  Mandate next(
+      {.coordinator = "node2", .may_be_taken_over = true, .arbitration = Arbitration::Halves});
+  next.inherit({.term = 1, .succession = first.succession(0), .given = {first.round()}});
+  CHECK(next.after_loss(only({"node2", "node3"}), begin).kind == RulingKind::Leads);
+  CHECK(next.after_loss(only({"node2"}), begin).kind == RulingKind::Leads);
+  CHECK(next.succession(0).resigned == std::vector<std::string>{"node4"});
 }
 
 TEST_CASE("16.1: a round is known by its term and its attempt, and no attempt is used twice",

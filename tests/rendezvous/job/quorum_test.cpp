@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/testing/catch.h"
 
@@ -101,6 +102,26 @@ TEST_CASE("a successor inherits both councils", "[rendezvous][quorum]") {
   started(quorum, "ac");
   CHECK(quorum.before().empty());
   CHECK_FALSE(others_may_choose(quorum, "ad"));
+}
+
+TEST_CASE("a successor counts those that said goodbye before it as little as who led before",
+          "[rendezvous][quorum]") {
+  Quorum first;
+  first.round_closed(council("abcde"));
+  CHECK(first.resigned("e"));  // True: the others are to hear of it, ...
+  CHECK_FALSE(first.resigned("e"));
+  CHECK_FALSE(first.resigned("x"));  // ... but not of one without a seat.
+  REQUIRE(first.resigned() == std::vector<std::string>{"e"});
+
+  Quorum next;
+  next.inherit(first.council(), first.before(), {}, {}, first.resigned());
+  CHECK_FALSE(others_may_choose(next, "bc"));  // a and d could be out of sight.
+  CHECK(others_may_choose(next, "b"));
+  next.round_closed(council("bcd"));
+  CHECK(next.resigned() == std::vector<std::string>{"e"});
+  CHECK_FALSE(next.started("b"));
+  CHECK(next.started("c"));  // With e three of five know of it.
+  CHECK(next.resigned().empty());
 }
 
 TEST_CASE("16.1: where the arbiter decides between halves, half out of sight need its word",

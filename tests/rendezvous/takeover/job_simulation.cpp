@@ -909,11 +909,12 @@ void World::hand_over(Process& process) {
 }
 
 void World::go_where(Process& process, const Seat& coordinator) {
-  if (process.endpoint) {
+  const bool hosted = process.endpoint;
+  if (hosted) {
     stand_by(process);
     process.agent.endpoint_closed();
   }
-  carry_out(process, process.search.goes_where(coordinator, now()));
+  carry_out(process, process.search.goes_where(coordinator, hosted, now()));
 }
 
 Seat World::own_seat(const Process& process) const {

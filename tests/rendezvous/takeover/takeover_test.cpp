@@ -243,6 +243,17 @@ TEST_CASE("without a majority it gives up, and says what would have helped",
   CHECK(only<GiveUp>(agent.on_tick(start + 21s)).empty());
 }
 
+TEST_CASE("who has resigned is not asked for its vote, and as many are enough as before",
+          "[rendezvous][takeover]") {
+  Succession round = round_of("abcde");
+  round.resigned = {"d"};
+  Takeover agent("job", "b", {});
+  agent.heard(round);
+  CHECK(asked(agent.coordinator_lost(start)) == "ce");
+  CHECK(only<Lead>(agent.on_vote("c", yes, start)).empty());
+  CHECK(only<Lead>(agent.on_vote("e", yes, start)).size() == 1);
+}
+
 TEST_CASE("one of two nodes has no majority, and gives up at once", "[rendezvous][takeover]") {
   Takeover agent("job", "b", {});
   agent.heard(round_of("ab"));
