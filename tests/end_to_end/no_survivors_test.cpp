@@ -7,6 +7,15 @@
 
 using namespace ddprun::testing;
 
+namespace {
+
+// One that is just being executed shows no environment, by which it is known.
+bool wait_for_processes(Process& job, const Place& place, std::size_t count) {
+  return job.wait_until([&] { return place.processes().size() >= count; });
+}
+
+}  // namespace
+
 TEST_CASE("processes that left the worker's session end with the job") {
   DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   const Place place;
@@ -40,7 +49,7 @@ TEST_CASE("no process outlives a launcher whose node is being checked") {
                       "setsid sleep 300 & sleep 300 & echo asks >&2; wait", "/bin/true"}),
               place.variables());
   REQUIRE(job.wait_for_output("waiting for this node's check", 20s));
-  REQUIRE(place.processes().size() >= 4);  // The launcher, the shell, two programs.
+  REQUIRE(wait_for_processes(job, place, 4));  // The launcher, the shell, two programs.
   SECTION("killed") { job.send_signal(SIGKILL); }
   SECTION("stopped") {
     job.send_signal(SIGTERM);
@@ -71,7 +80,7 @@ TEST_CASE("no process outlives a launcher killed while workers run, strays inclu
   const Place place;
   Process job(two_workers({}, deaf + start_a_stray + say_up_and_wait), place.variables());
   REQUIRE(wait_for_both_up(job));
-  REQUIRE(place.processes().size() >= 5);  // The launcher, two workers, two strays.
+  REQUIRE(wait_for_processes(job, place, 5));  // The launcher, two workers, two strays.
 
   job.send_signal(SIGKILL);
 

@@ -222,7 +222,9 @@ class Watching(WithJob):
 
     def read_files_job(self, script, *options):
         """A job of one worker that is called "night" and writes files; it ends when `stop` is there."""
-        (self.folder / "worker.sh").write_text(script)
+        # Whole at any moment: the shell of an earlier job may be about to read it.
+        (self.folder / "worker.new").write_text(script)
+        (self.folder / "worker.new").rename(self.folder / "worker.sh")
         return self.start("--rdzv-id", "night", "--redirects", "3", "--log-dir", str(self.folder / "logs"), *options, "sh", "worker.sh")
 
     def test_logs_of_attempts_that_nobody_saw_are_followed_to_the_last_line(self):
