@@ -84,7 +84,9 @@ class Agent {
             /*report_is_kept=*/starter_ != nullptr || !options_.report_file.empty()),
         membership_(io_, options_, host_name_, membership_callbacks()),
         check_(io_, options_.node_check, options_.node_check_timeout),
-        machine_({.grace = options_.shutdown_timeout, .checks_node = check_.is_asked_for()}) {}
+        machine_({.grace = options_.shutdown_timeout, .checks_node = check_.is_asked_for()}) {
+    round_.max_restarts = options_.max_restarts;
+  }
   ~Agent() {
     if (starter_ != nullptr) starter_->stop_watching();  // It outlives io_.
   }
@@ -154,7 +156,7 @@ class Agent {
   NodeCheck check_;
   AgentStateMachine machine_;
 
-  rendezvous::RoundStart round_;  // The current one.
+  rendezvous::RoundStart round_;  // The current one; before the first with our own --max-restarts.
   int rounds_ = 0;
   // Of this round, or of the wait for the first one.
   steady_clock::time_point round_since_ = steady_clock::now();
@@ -322,7 +324,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   events_.attempt_verdict(stop);
   if (stop.cause) watched_.attempt_ended(*stop.cause);
   // The report that follows a final verdict names the cause, but not why there is no restart.
-  const bool news = !stop.final_verdict || attempt_.running() > 0 || options_.max_restarts > 0;
+  const bool news = !stop.final_verdict || attempt_.running() > 0 || round_.max_restarts > 0;
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);
   apply(machine().stop_received(
       stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
@@ -531,7 +533,7 @@ void Agent::report(int status) {
                         .this_host = host_name_,
                         .exit_status = status,
                         .attempts = rounds_,
-                        .max_restarts = rounds_ > 0 ? round_.max_restarts : options_.max_restarts,
+                        .max_restarts = round_.max_restarts,
                         .why = why_,
                         .cause = job_cause_,
                         .local_workers = attempt_.ends(),

@@ -115,10 +115,12 @@ int run(int argc, char** argv) {
 // What a command has to say is all that it does: on a full disk it has not done it. A pipe whose
 // reader has had enough (| head) is no failure.
 int unless_unsaid(int status) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  const bool refused = std::fflush(stdout) != 0;
+  const int error = refused ? errno : EIO;  // What was refused before has left no reason.
+  if (!refused && std::ferror(stdout) == 0) return status;
   pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return status;
-  std::fprintf(stderr, "[ddprun] cannot write to standard output: %s\n", std::strerror(errno));
+  std::fprintf(stderr, "[ddprun] cannot write to standard output: %s\n", std::strerror(error));
   return status == 0 ? ddprun::rendezvous::exit_status::internal : status;
 }
 

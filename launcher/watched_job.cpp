@@ -120,7 +120,9 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       lines_call_(io, "what shows stacks and logs"),
       socket_(io, [this](const rendezvous::Query& query,
                          const StatusSocket::Reply& reply) { answer(query, reply); }),
-      folder_call_(io, "the folder of ddprun status") {}
+      folder_call_(io, "the folder of ddprun status") {
+  round_.max_restarts = options_.max_restarts;  // Until a round says what the job's is.
+}
 
 void WatchedJob::open(std::function<void(const std::string&)> on_open) {
   on_open_ = std::move(on_open);
@@ -361,7 +363,7 @@ JobSnapshot WatchedJob::own_snapshot() const {
       .attempt = round_.attempt,
       .attempts = rounds_,
       .term = round_.term,
-      .max_restarts = rounds_ > 0 ? round_.max_restarts : options_.max_restarts,
+      .max_restarts = round_.max_restarts,
       .workers = options_.nproc_per_node,
       .spares = options_.spares,
       .spares_ready = attempt_.spares_ready(),

@@ -29,19 +29,20 @@ FRAMEWORKS = {
 }
 
 
+def packages_of(python):
+    """The folder of that interpreter's packages."""
+    return subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True,
+                          check=True).stdout.strip()
+
+
 def install(place, peer):
     """An interpreter that has the peer's torch and PACKAGES; or why there is none."""
     subprocess.run([peer, "-m", "venv", place], check=True)
     python = place / "bin" / "python"
-    site = subprocess.run([peer, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True,
-                          check=True).stdout
-    folder = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True,
-                            check=True).stdout.strip()
-    pathlib.Path(folder, "peer.pth").write_text(site)
+    pathlib.Path(packages_of(python), "peer.pth").write_text(packages_of(peer))
     pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--disable-pip-version-check"]
-    # Its build, of Python alone here, wants to see torch.
-    wanted = [[*pip, "setuptools", "wheel"], [*pip, "--no-build-isolation", *PACKAGES]]
-    for command in wanted:
+    # DeepSpeed is built here, of Python alone, and its build imports torch.
+    for command in ([*pip, "setuptools", "wheel"], [*pip, "--no-build-isolation", *PACKAGES]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "DS_BUILD_OPS": "0"})
         if done.returncode != 0:
             return None, done.stderr.strip()[-300:]
@@ -63,12 +64,12 @@ def run(commands, variables):
     assert ended == [0] * len(nodes), f"{commands} ended with {ended}:\n" + "\n".join(said)
 
 
-class Place:
-    """Where a program runs once, with folders of its own."""
+class Program:
+    """One of FRAMEWORKS, which is run with folders of its own each time."""
 
     def __init__(self, source, python, name):
         self.python = python
-        self.program = source / "tests/end_to_end/frameworks" / f"{name}_worker.py"
+        self.path = source / "tests/end_to_end/frameworks" / f"{name}_worker.py"
         self.arguments = FRAMEWORKS[name]
 
     def told(self, launchers, **variables):
@@ -76,29 +77,29 @@ class Place:
         with tempfile.TemporaryDirectory() as folder:
             arguments = [argument.format(folder=folder + "/state") for argument in self.arguments]
             os.mkdir(folder + "/out")
-            run([[*launcher, self.program, *arguments] for launcher in launchers],
+            run([[*launcher, self.path, *arguments] for launcher in launchers],
                 {"OUT": folder + "/out", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu",
                  "PYTHON_EXEC": str(self.python), "PYTHONWARNINGS": "ignore", **variables})
             return {file.name: file.read_text() for file in pathlib.Path(folder, "out").iterdir()}
 
 
-def check(place, name, ddprun):
-    torchrun = [place.python, "-m", "torch.distributed.run"]
+def check(program, name, ddprun):
+    torchrun = [program.python, "-m", "torch.distributed.run"]
     one_node = ["--standalone", "--nproc-per-node", "2"]
 
     def node(launcher, rank, port):
         return [*launcher, "--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", port,
                 "--nproc-per-node", "1"]
 
-    expected = place.told([[*torchrun, *one_node]])
+    expected = program.told([[*torchrun, *one_node]])
     assert sorted(expected) == ["rank0", "rank1"], expected
     weights = {text.split("weights ")[1] for text in expected.values()}
     assert len(weights) == 1, expected
 
     port = str(free_port())
-    ways = {"on one node": place.told([[ddprun, *one_node]]),
-            "on two nodes": place.told([node([ddprun], rank, port) for rank in range(2)]),
-            "with a worker killed": place.told([[ddprun, *one_node, "--max-restarts", "1"]], DIE="1")}
+    ways = {"on one node": program.told([[ddprun, *one_node]]),
+            "on two nodes": program.told([node([ddprun], rank, port) for rank in range(2)]),
+            "with a worker killed": program.told([[ddprun, *one_node, "--max-restarts", "1"]], DIE="1")}
     for way, told in ways.items():
         restarts = 1 if way == "with a worker killed" else 0
         wanted = {rank: f"restarts {restarts} weights {next(iter(weights))}" for rank in expected}
@@ -118,7 +119,7 @@ def main():
             print(f"SKIPPED: pip cannot install {', '.join(PACKAGES)}: {why}")
             return 0
         for name in FRAMEWORKS:
-            check(Place(source, python, name), name, ddprun)
+            check(Program(source, python, name), name, ddprun)
     return 0
 
 

@@ -207,7 +207,7 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
   if (defined) {
     used_[parameter] = true;
   } else {
-    keep_old(parameter);
+    leave_unused(parameter);
   }
   take_gradient(parameter);
   progress_.mark(parameter);
@@ -243,7 +243,6 @@ void GradientReducer::refuse_unexpected(std::size_t parameter) const {
 void GradientReducer::take_gradient(std::size_t parameter) {
   try {
     gradients_.adopt(parameter);
-    if (!gradients_.is_defined(parameter)) unused_here_.push_back(parameter);
     if (complete_gradient_) complete_gradient_(parameter, gradients_.view(parameter));
   } catch (const CommunicatorError&) {
     throw;
@@ -368,6 +367,12 @@ void GradientReducer::forget_reduced() {
   }
 }
 
+// In this backward; what an earlier one has left may be there.
+void GradientReducer::leave_unused(std::size_t parameter) {
+  unused_here_.push_back(parameter);
+  keep_old(parameter);
+}
+
 void GradientReducer::keep_old(std::size_t parameter) {
   if (!policy_.looks_for_unused || accumulated_[parameter] || !gradients_.is_defined(parameter))
     return;
@@ -432,9 +437,8 @@ void GradientReducer::give_zeros() {
   std::vector<std::size_t> missing = progress_.missing();
   std::reverse(missing.begin(), missing.end());
   for (const std::size_t i : missing) {
-    unused_here_.push_back(i);
+    leave_unused(i);
     if (policy_.drops_unused) never_here_.push_back(i);
-    keep_old(i);
     gradients_.adopt(i);
     progress_.mark(i);
   }

@@ -142,6 +142,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   void refuse_early_end() const;
   void refuse_second_derivatives() const;
   void forget_reduced();
+  void leave_unused(std::size_t parameter);
   void keep_old(std::size_t parameter);
   void begin();
   void give_zeros();

@@ -199,6 +199,24 @@ TEST_CASE("a gradient that every rank left undefined stays so where unused ones 
   }
 }
 
+TEST_CASE("a gradient of an earlier step stays where every rank's backward left none",
+          "[worker][ddp][unused]") {
+  DataParallelOptions options = tiny(true, false);
+  options.sum = true;
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    TwoHeads net = two_heads();
+    DistributedDataParallel ddp(net, communicator, options);
+    ddp.forward(input(), false, false).backward();
+    const at::Tensor old = net->a->weight.grad().clone();
+    for (int step = 0; step < 3; ++step) {
+      net->trunk->zero_grad();
+      net->b->zero_grad();
+      ddp.forward(input(), true, false).backward();
+      RANK_CHECK(at::equal(net->a->weight.grad(), old));
+    }
+  });
+}
+
 // Replicas whose forward uses one head alone: the sum over them is undefined for the other.
 struct HeadOfReplicaImpl : torch::nn::Module {
   HeadOfReplicaImpl() {
