@@ -116,11 +116,12 @@ int run(int argc, char** argv) {
 // reader has had enough (| head) is no failure.
 int unless_unsaid(int status) {
   const bool refused = std::fflush(stdout) != 0;
-  const int error = refused ? errno : EIO;  // What was refused before has left no reason.
+  // What the stream could not pass on when its buffer was full has left no reason.
+  const char* why = refused ? std::strerror(errno) : "a part of it was refused";
   if (!refused && std::ferror(stdout) == 0) return status;
   pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return status;
-  std::fprintf(stderr, "[ddprun] cannot write to standard output: %s\n", std::strerror(error));
+  std::fprintf(stderr, "[ddprun] cannot write to standard output: %s\n", why);
   return status == 0 ? ddprun::rendezvous::exit_status::internal : status;
 }
 
