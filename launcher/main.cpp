@@ -32,6 +32,7 @@
 #include "launcher/ssh/started_node.h"
 #include "launcher/subcommands.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/secure/security_error.h"
 
 namespace {
 
@@ -106,6 +107,9 @@ int run(int argc, char** argv) {
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
     return usage.status();
+  } catch (const rendezvous::SecurityError& error) {  // A matter of --secret-file and --auth.
+    std::fprintf(stderr, "[ddprun] %s\n", error.what());
+    return rendezvous::exit_status::usage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[ddprun] cannot go on: %s\n", error.what());
     return internal;

@@ -194,8 +194,11 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
   if (hosts && !everywhere_given && !looks_local(host, facts)) {
     plan.warning = fmt::format(
         "{} is not an address of this machine, which hosts the endpoint: listening on all "
-        "interfaces",
-        host);
+        "interfaces{}",
+        host,
+        options.backend == RendezvousBackend::Static && !options.node_rank_given
+            ? "; if another machine is node 0, give this one its --node-rank"
+            : "");
   }
   return plan;
 }

@@ -148,7 +148,7 @@ void Addition::add() {
   take("nnodes");
   if (!elastic()) take("node-rank");
   take_if_said("rdzv-id");
-  if (has_endpoint()) return;
+  if (given("rdzv-endpoint")) return;  // That has a port of its own, an address has none.
   take("master-addr");
   take_if_said("master-port");
 }

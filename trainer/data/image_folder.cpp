@@ -17,8 +17,9 @@ namespace fs = std::filesystem;
 constexpr std::size_t depth_max = 32;  // Below 40, where Linux stops to follow links.
 constexpr std::size_t names_shown = 3;
 
-// Endings that torchvision takes for images and ours does not.
-constexpr const char* other_images[] = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+// Endings that torchvision takes for images and ours does not; and one that neither does, of which
+// people would wonder where they are.
+constexpr const char* other_images[] = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"};
 
 bool is_other_image(std::string name) {
   for (char& c : name) {

@@ -132,6 +132,12 @@ TEST_CASE("17.3: other launchers of processes are understood as mpirun is", "[pl
     CHECK(contains(shape_of({row.several_on_a_host}), row.words));
     CHECK(shape_of({row.one_each}, {"--master-addr=a"}) == "nodes 4 rank 1 at a");
   }
+  const Place flux{{{"FLUX_TASK_RANK", "1"},
+                    {"FLUX_JOB_SIZE", "4"},
+                    {"FLUX_JOB_NNODES", "4"},
+                    {"FLUX_JOB_ID", "1234567"}}};
+  CHECK(shape_of(flux, {"--master-addr=a"}) ==
+        "nodes 4 rank 1 at a port " + std::to_string(port_of_job(1'234'567, 0)));
   CHECK(contains(shape_of({{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-1"}}}),
                  "PMIX_RANK=0 does not say of how many: give --nnodes"));
 }

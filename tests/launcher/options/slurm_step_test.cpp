@@ -72,6 +72,7 @@ TEST_CASE("what is given wins over the step", "[options][slurm]") {
   CHECK(options.endpoint_port == 1234);
   CHECK(options.run_id == "mine");
   CHECK(parse_step({"--master-addr=head"}, step()).endpoint_host == "head");
+  CHECK(parse_step({"--master-addr=head"}, step()).endpoint_port == port_of_job(4711, 2));
 
   const LaunchOptions told =
       parse_step({"--nnodes=4", "--node-rank=3", "--master-addr=head"}, step());
