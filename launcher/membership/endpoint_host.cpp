@@ -49,9 +49,10 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.master_addr = plan.master_addr;
   limits.master_port = port;
   limits.may_be_taken_over = may_be_taken_over(options);
-  // A coordinator that took over is heard here once in an interval. One that is silent for longer
-  // than this counts as lost.
-  if (limits.may_be_taken_over) limits.round.look_around = limits.heartbeat_timeout;
+  // A coordinator that took over is heard here once in an interval. If it is lost just then, its
+  // successor is, once all have noticed that and have voted.
+  const auto all_notice = options.heartbeat_timeout + options.heartbeat_interval;
+  if (limits.may_be_taken_over) limits.round.look_around = 2 * all_notice;
   limits.job = job;
   limits.word_limit = word_limit(options);
   if (job.empty()) return limits;
@@ -59,7 +60,6 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   // Its key in etcd outlives the search for a successor: nobody begins a second job meanwhile.
   if (meets_in_etcd(options)) return limits;
   // A successor may have to wait for a claim to lapse before it leads, and is heard only then.
-  const auto all_notice = options.heartbeat_timeout + options.heartbeat_interval;
   limits.round.look_around = 3 * all_notice + std::chrono::seconds(5) + limits.word_limit;
   return limits;
 }

@@ -98,9 +98,9 @@ const std::vector<OptionRow>& option_table() {
        "Name of the job: nodes with another one are turned away. Empty: a random one."},
       {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
        "join_timeout (600), last_call_timeout (30; where another node may take over at least "
-       "heartbeat_timeout, with --tie-breaker at least 53), heartbeat_timeout (5), "
-       "keep_alive_interval (1), keep_alive_max_attempt, start_timeout (30), is_host, takeover "
-       "(c10d: true; static: false). Seconds. timeout means join_timeout."},
+       "12, with --tie-breaker at least 53), heartbeat_timeout (5), keep_alive_interval (1), "
+       "keep_alive_max_attempt, start_timeout (30), is_host, takeover (c10d: true; static: false). "
+       "Seconds. timeout means join_timeout."},
       {"tie-breaker", 0, "FILE|URL,...", "", Endpoint, false,
        "Who goes on when nodes lose each other. FILE on a file system that all nodes share: of two "
        "halves the one that puts its name there first. URL of etcd, as http://HOST:2379: any part, "

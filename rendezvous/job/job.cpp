@@ -211,7 +211,9 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
   // the random node_id that it had.
   const bool comes_again = !hello.replaces.empty() && hello.run_id == limits_.run_id;
-  if (comes_again) resign(hello.replaces);
+  // The vote that it gave a later coordinator stands.
+  const bool has_voted = hello.term > mandate_.term();
+  if (comes_again && !has_voted) resign(hello.replaces);
   const Node* old = comes_again ? nodes_.with_id(hello.replaces) : nullptr;
   if (old != nullptr) replace(old->peer, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
@@ -279,6 +281,7 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
     mandate_.attempt_seen(hello.resumes->attempt);
     // Who has made all of the job's rounds itself knows its founders, and need not believe it.
     if (hello.resumes->founder && mandate_.term() > 0) nodes_.remember_founder(hello.node_id);
+    if (hello.node_id == limits_.host_node_id) return join_late(peer, hello, now);
     return send_away({.exit_status = exit_status::node_lost,
                       .why = "the job goes on from another round",
                       .may_rejoin = true});
@@ -287,6 +290,19 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
   log(fmt::format("{} is back", printed_name(hello)));
   tell_members();
   if (stop_) actions_.push_back(SendTo{peer, *stop_});
+}
+
+// The node that leads had heard who is in the last round, and not yet that it begins. It has no
+// workers there, and cannot leave in order to come anew: the job would lose its coordinator.
+void Job::join_late(PeerId peer, const Hello& hello, TimePoint now) {
+  if (const Node* absent = nodes_.with_id(hello.node_id)) nodes_.remove(absent->peer);
+  const std::string who = printed_name(hello);
+  if (phase_ == Phase::Running) {
+    stop_all(fmt::format("{} was not told in time that the last round begins", who), SIGTERM, now);
+  }
+  let_in(peer, hello, now);
+  if (hello.resumes->founder) nodes_.make_founder(*nodes_.find(peer));
+  if (phase_ == Phase::Stopping) check_reaped(now);
 }
 
 // It cannot vote any more, in any round.
@@ -538,6 +554,12 @@ void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
     consider_earlier(placed(node, *message.cause), now);
   node.part = Part::Reaped;
   if (message.nproc > 0) node.hello.nproc = message.nproc;
+  if (phase_ == Phase::Running && round().term < mandate_.term()) {
+    // This coordinator has not told it to stop, so the one before has.
+    return stop_all(
+        fmt::format("{} was told to stop under the last coordinator", printed_name(node)), SIGTERM,
+        now);
+  }
   if (phase_ == Phase::Stopping) check_reaped(now);
 }
 

@@ -147,6 +147,7 @@ class Job {
   void refuse(PeerId peer, Refusal refusal);
   void welcome(PeerId peer);
   void come_back(PeerId peer, const Hello& hello, TimePoint now);
+  void join_late(PeerId peer, const Hello& hello, TimePoint now);
   void resign(const std::string& node_id);
   Succession succession() const;
   void tell_succession();

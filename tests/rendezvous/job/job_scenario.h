@@ -79,13 +79,14 @@ class Scenario {
     hello.nnodes_max = limits_.round.nodes_max;
     say(peer, hello);
   }
-  void rejoin(PeerId peer, PeerId before) {
+  void rejoin(PeerId peer, PeerId before, int term = 0) {
     Hello hello{.run_id = "job", .node_id = "node" + std::to_string(peer)};
     hello.host = "host" + std::to_string(before);
     hello.elastic = true;
     hello.nnodes_min = limits_.round.nodes_min;
     hello.nnodes_max = limits_.round.nodes_max;
     hello.replaces = "node" + std::to_string(before);
+    hello.term = term;
     say(peer, hello);
   }
   void progress(std::int64_t position) { job_.on_progress(position); }

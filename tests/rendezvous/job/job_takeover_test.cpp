@@ -143,6 +143,21 @@ TEST_CASE("16.1: whoever may take over knows who said goodbye, or comes as anoth
   CHECK(told[0].resigned == std::vector<std::string>{"node4"});
 }
 
+TEST_CASE("16.1: one that comes from a later coordinator may have voted for it",
+          "[rendezvous][job]") {
+  const int term = GENERATE(0, 1);
+  JobLimits limits = with_successors(3);
+  limits.round.nodes_min = 3;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+
+  s.rejoin(4, 3, term);
+  CHECK(s.got<Moved>(4).size() == static_cast<std::size_t>(term));
+  s.lose(2);
+
+  CHECK((s.over == exit_status::coordinator_lost) == (term == 1));
+}
+
 TEST_CASE("16.1: a node that said goodbye is neither waited for nor counted by who takes over",
           "[rendezvous][job]") {
   Inherited inherited = of_three();
@@ -386,6 +401,42 @@ TEST_CASE("16.1: one of another round joins anew, and its attempt's number is us
   s.reap(2);
   CHECK(s.got_one<RoundStart>(2).attempt == 6);
   CHECK(s.got_one<RoundStart>(4).founder);
+}
+
+TEST_CASE("16.1: an attempt that was being stopped under a coordinator without workers is over",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.succession.coordinator = "another";
+  Scenario s = taken_over(inherited);
+  for (const PeerId peer : {1, 2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+  CHECK(s.got<Stop>(3).empty());
+
+  s.say(1, Reaped{.attempt = 4, .cause = {}});
+  CHECK(s.got_one<Stop>(3).why.find("was told to stop") != std::string::npos);
+  s.reap(2);
+  s.reap(3);
+  CHECK(s.got_one<RoundStart>(1).group_world_size == 3);
+}
+
+TEST_CASE("16.1: who leads and had not heard that the last round begins is in the next one",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  const bool stops = GENERATE(true, false);
+  if (!stops) inherited.succession.coordinator = "another";  // It had no workers: nobody is lost.
+  Scenario s = taken_over(inherited);
+  if (!stops) s.come_back(1, 0, 4);
+  s.come_back(3, 2, 4);
+  s.come_back(2, 1, 3);
+  CHECK(s.got<Finish>(2).empty());
+  CHECK(s.got<Welcome>(2).size() == 1);
+  CHECK(s.got<Stop>(3).size() == 1);
+
+  if (!stops) s.reap(1);
+  s.reap(3);
+  const auto round = s.got_one<RoundStart>(2);
+  CHECK(round.attempt == 5);
+  CHECK(round.founder);
+  CHECK(round.group_world_size == (stops ? 2 : 3));
 }
 
 TEST_CASE("16.1: what is said of an older term's attempt of the same number is not heard",

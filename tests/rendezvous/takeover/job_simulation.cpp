@@ -1200,7 +1200,7 @@ JobLimits World::job_limits(const Process& process) const {
                   .nodes_max = scenario_.nodes_max,
                   .join_timeout = join_timeout,
                   .last_call = 500ms,
-                  .look_around = heartbeat_timeout};
+                  .look_around = 2 * all_notice};
   limits.restarts.restarts_max = scenario_.restarts;
   limits.restarts.backoff_first = 50ms;
   limits.restarts.backoff_max = 400ms;

@@ -139,7 +139,7 @@ Scenario random_scenario(std::uint64_t seed, rendezvous::Arbitration arbitration
   const bool all_reach_all = chance.one_in(4);
   const bool cannot_train = 2 * scenario.nodes_min > scenario.nodes;
   const std::size_t count = 1 + chance.below(6);
-  Milliseconds at(chance.below(4'000));
+  Milliseconds at(chance.below(6'500));  // A job that lacks nodes begins after 4.8 s.
   for (std::size_t i = 0; i < count; ++i) {
     const Fault fault = random_fault(chance, scenario.nodes, at, all_reach_all);
     scenario.faults.push_back(fault);
@@ -191,7 +191,7 @@ Scenario random_shrinking_scenario(std::uint64_t seed) {
   Chance chance(seed ^ 0x5EED);
   scenario.workers_min = 1 + static_cast<int>(chance.below(2));
   const std::size_t count = 1 + chance.below(4);
-  Milliseconds at(300 + chance.below(2'500));
+  Milliseconds at(300 + chance.below(5'000));
   for (std::size_t i = 0; i < count; ++i) {
     const int node = static_cast<int>(chance.below(static_cast<std::size_t>(scenario.nodes)));
     if (chance.one_in(4)) {
@@ -214,7 +214,7 @@ Scenario random_checking_scenario(std::uint64_t seed) {
   const std::size_t count = 1 + chance.below(2);
   for (std::size_t i = 0; i < count; ++i) {
     const int node = static_cast<int>(chance.below(static_cast<std::size_t>(scenario.nodes)));
-    const Milliseconds at(300 + chance.below(3'000));
+    const Milliseconds at(300 + chance.below(5'500));
     scenario.faults.push_back({.kind = Fault::Kind::Unfit, .at = at, .node = node});
     scenario.faults.push_back({.kind = Fault::Kind::FailWorker,
                                .at = at + Milliseconds(chance.below(300)),
