@@ -62,6 +62,7 @@ class Agent {
         last_output_(io_, output_),
         events_(options_.event_log, options_.run_id, host_name_, output_),
         signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
+                       .on_session_lost = [this] { on_starter_gone(); },
                        .on_forward = [this](int signal) { on_forwarded_signal(signal); },
                        .on_tell = [this] { tell_status(); }}),
         goodbye_timer_(io_),
@@ -118,6 +119,7 @@ class Agent {
   void on_all_reaped();
 
   void on_signal(int signal);
+  void on_starter_gone();
   void on_forwarded_signal(int signal);
   void tell_status();
   NodeState state_to_show() const;
@@ -164,6 +166,7 @@ class Agent {
   std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
   std::string why_;                      // The end in words.
   int own_signal_ = 0;                   // The first signal we got.
+  bool starter_gone_ = false;            // Nobody sent it: the session of who started us is lost.
   std::string unfit_;                    // What this node's check has found wrong with it.
   std::optional<int> exit_status_;
 };
@@ -382,13 +385,16 @@ void Agent::on_signal(int signal) {
   const bool first = own_signal_ == 0;
   if (first) {
     own_signal_ = signal;
+    const std::string why =
+        starter_gone_ ? "the session that started this node is lost (--stay goes on without it)"
+                      : "got " + rendezvous::signal_name(signal);
     const int running = attempt_.running();
     if (running > 0) {
-      spdlog::warn("got {}: stopping {}, grace {}{}", rendezvous::signal_name(signal),
-                   counted(running, "worker"), rendezvous::time_text(options_.shutdown_timeout),
+      spdlog::warn("{}: stopping {}, grace {}{}", why, counted(running, "worker"),
+                   rendezvous::time_text(options_.shutdown_timeout),
                    signal == SIGINT ? " (Ctrl-C again kills them)" : "");
     } else {
-      spdlog::warn("got {}", rendezvous::signal_name(signal));
+      spdlog::warn("{}", why);
     }
   }
   apply(machine().signal_received(signal, membership_.connected()));
@@ -406,10 +412,16 @@ void Agent::listen_to_starter() {
   starter_->watch(
       io_, [](int signal) { ::kill(::getpid(), signal); },
       [this] {
-        if (options_.stay) return;
-        spdlog::warn("the launcher that started this node is gone (--stay goes on without it)");
-        on_signal(SIGHUP);
+        if (!options_.stay) on_starter_gone();
       });
+}
+
+// A terminal would have sent SIGHUP. Whoever reads what is said of it does so in another node's
+// output, or not at all.
+void Agent::on_starter_gone() {
+  if (starter_gone_) return;  // Its pipes, too, tell of it.
+  starter_gone_ = own_signal_ == 0;
+  on_signal(SIGHUP);
 }
 
 void Agent::tell_status() {
@@ -476,7 +488,9 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
         ask_again_while_waiting();
       });
     case AgentAction::SayLeaving:
-      return membership_.send(rendezvous::Leaving{unfit_.empty() ? own_signal_ : SIGTERM, unfit_});
+      return membership_.send(rendezvous::Leaving{.signal = unfit_.empty() ? own_signal_ : SIGTERM,
+                                                  .unfit = unfit_,
+                                                  .starter_gone = starter_gone_});
     case AgentAction::AwaitVerdict:
       return await_verdict(step.verdict_limit);
     case AgentAction::Exit:

@@ -54,12 +54,7 @@ AgentSignals::AgentSignals(asio::io_context& io, SignalCallbacks callbacks)
       to_end_(io),
       to_forward_(io),
       to_tell_(io),
-      session_(io, [this] {
-        // A terminal would have sent SIGHUP. Whoever reads this does so in another node's output,
-        // or not at all.
-        spdlog::warn("the session that started this job is lost (--stay goes on without it)");
-        callbacks_.on_end(SIGHUP);
-      }) {}
+      session_(io, [this] { callbacks_.on_session_lost(); }) {}
 
 void AgentSignals::handle(const SignalPlan& plan) {
   plan_ = plan;

@@ -16,7 +16,7 @@ struct SignalPlan {
   std::vector<int> to_end;
   std::vector<int> to_forward;
   std::vector<int> to_tell;    // Where the job stands.
-  bool watch_session = false;  // Its loss stands for the SIGHUP that nobody sends then.
+  bool watch_session = false;  // Nobody sends SIGHUP when it is lost.
 };
 
 // `is_ignored`: whether whoever started us wants the signal ignored.
@@ -24,7 +24,8 @@ SignalPlan plan_signals(const LaunchOptions& options,
                         const std::function<bool(int signal)>& is_ignored);
 
 struct SignalCallbacks {
-  std::function<void(int signal)> on_end;  // Of each one, and SIGHUP when the session is lost.
+  std::function<void(int signal)> on_end;  // Of each one.
+  std::function<void()> on_session_lost;
   std::function<void(int signal)> on_forward;
   std::function<void()> on_tell;
 };

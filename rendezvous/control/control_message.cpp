@@ -266,6 +266,7 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("hung_ms")) visit.number("hung_ms", cause.hung_ms, 0, INT64_MAX);
   if (visit.has("age_ms")) visit.number("age_ms", cause.age_ms, 0, INT64_MAX);
   if (visit.has("usage_error")) visit.flag("usage_error", cause.usage_error);
+  if (visit.has("starter_gone")) visit.flag("starter_gone", cause.starter_gone);
 }
 
 template <class Visitor>
@@ -417,6 +418,7 @@ void fields(Visitor& visit, auto& message) {
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
     if (visit.has("unfit")) visit.text("unfit", message.unfit, short_bytes_max);
+    if (visit.has("starter_gone")) visit.flag("starter_gone", message.starter_gone);
   } else if constexpr (is<Heartbeat, Message> || is<HandOver, Message>) {
     return;
   } else if constexpr (is<AskVote, Message>) {

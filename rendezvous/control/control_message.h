@@ -98,6 +98,7 @@ struct CanGrow {  // More workers could run here than do: those that had been lo
 struct Leaving {  // The launcher got this signal and goes away when its workers are gone.
   int signal = 0;
   std::string unfit = {};  // Not by a signal: what its --node-check has found wrong with the node.
+  bool starter_gone = false;  // Nor by this one: it has lost the session that had started it.
 };
 struct Heartbeat {};  // Both ways.
 

@@ -94,6 +94,9 @@ std::string describe(const FirstCause& cause) {
       if (is_of_unfit_node(cause)) {
         return fmt::format("{} is not fit for the job: {}", node_of(cause), cause.message);
       }
+      if (cause.starter_gone) {
+        return fmt::format("{} lost the session that had started it", node_of(cause));
+      }
       return fmt::format("{} got {}", where(cause), signal_name(cause.signal));
   }
   return "unknown cause";

@@ -26,7 +26,8 @@ struct FirstCause {
     StartFailed,   // A worker could not be started; `message` says which program and why.
     NodeLost,      // A node's connection broke or fell silent; `message` says which of the two.
     // Somebody sent `signal` to the launcher on `host`; or, where there is a `message`, that node
-    // is not fit for the job, says its --node-check, and leaves as by SIGTERM.
+    // is not fit for the job, says its --node-check, and leaves as by SIGTERM. With `starter_gone`
+    // nobody sent it: that launcher has lost the session that had started it, by ssh or ddprun -H.
     Interrupted,
   };
   Kind kind = Kind::WorkerFailed;
@@ -60,6 +61,7 @@ struct FirstCause {
   std::int64_t age_ms = 0;  // How long before this was sent it had happened, as its node knows.
   // Its error file says that what its user gave is wrong (worker/error_file.h).
   bool usage_error = false;
+  bool starter_gone = false;  // See Interrupted.
 
   bool operator==(const FirstCause&) const = default;
 };

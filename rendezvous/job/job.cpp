@@ -43,6 +43,12 @@ Mandate::Limits mandate_limits(const JobLimits& limits) {
           .word_limit = limits.word_limit};
 }
 
+// SIGTERM is a scheduler that wants the machine back; any other signal is somebody who wants the
+// job over. Where one node lost its session, nothing is known of the others'.
+bool is_of_one_node(const FirstCause& cause) {
+  return cause.signal == SIGTERM || cause.starter_gone;
+}
+
 // What its first coordinator was given counts for the whole job.
 JobLimits limits_of(JobLimits limits, const Succession& last) {
   if (last.max_restarts) limits.restarts.restarts_max = *last.max_restarts;
@@ -356,9 +362,9 @@ void Job::give_way(const std::string& why) {
 }
 
 // Between two attempts, too: others may have left, or failed, just before.
-bool Job::can_hand_over(const Node& leaver, int signal) const {
+bool Job::can_hand_over(const Node& leaver, const FirstCause& cause) const {
   const bool leads = leaver.hello.node_id == limits_.host_node_id;
-  return leads && signal == SIGTERM && !verdict_ && attempt() >= 0 && others_can_lead();
+  return leads && is_of_one_node(cause) && !verdict_ && attempt() >= 0 && others_can_lead();
 }
 
 // Whether enough nodes are left to train and, with the vote of the one that leaves, to choose.
@@ -588,11 +594,12 @@ void Job::leaving(Node& node, const Leaving& message, TimePoint now) {
                          .signal = signal,
                          .retriable = false,
                          .attempt = std::max(attempt(), 0),
-                         .message = message.unfit};
+                         .message = message.unfit,
+                         .starter_gone = message.starter_gone};
   if (is_of_unfit_node(cause)) log(describe(cause), Log::Level::Warning);
-  if (others_go_on_without(node, signal)) {
+  if (others_go_on_without(node, cause)) {
     count_departure(node, now);
-    forming_.went(is_of_unfit_node(cause)
+    forming_.went(is_of_unfit_node(cause) || cause.starter_gone
                       ? describe(cause)
                       : fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
     if (phase_ == Phase::Running && node.part == Part::Running) {
@@ -607,7 +614,7 @@ void Job::leaving(Node& node, const Leaving& message, TimePoint now) {
     if (phase_ == Phase::Forming) try_close(now);
     return;
   }
-  if (can_hand_over(node, signal)) {
+  if (can_hand_over(node, cause)) {
     if (phase_ != Phase::Stopping) return hand_over(cause);
     if (node.has_workers()) asked_again_ = AskedAgain::Nobody;  // As of a node that leaves a job.
     hands_over_ = cause;  // Once all are reaped: those that leave as well hear first that they may.
@@ -949,14 +956,13 @@ std::vector<RoundNode> Job::round_nodes(const std::vector<std::size_t>& present)
 
 // Whether an elastic job has no need of `leaver`. It must not be the endpoint's host: the store and
 // this coordinator go with that one.
-bool Job::others_go_on_without(const Node& leaver, int signal) const {
+bool Job::others_go_on_without(const Node& leaver, const FirstCause& cause) const {
   if (!limits_.round.elastic || verdict_ || leaver.hello.node_id == limits_.host_node_id)
     return false;
   if (phase_ == Phase::Forming || leaver.part == Part::Idle || came_later(leaver)) return true;
   // Also when fewer than MIN remain: they wait for another node, as they would if the machine had
-  // died without a word. SIGTERM is a scheduler that wants the machine back; any other signal is
-  // somebody who wants the job over.
-  return signal == SIGTERM;
+  // died without a word.
+  return is_of_one_node(cause);
 }
 
 void Job::log(std::string text, Log::Level level) {

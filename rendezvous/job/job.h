@@ -151,7 +151,7 @@ class Job {
   void resign(const std::string& node_id);
   Succession succession() const;
   void tell_succession();
-  bool can_hand_over(const Node& leaver, int signal) const;
+  bool can_hand_over(const Node& leaver, const FirstCause& cause) const;
   bool others_can_lead() const;
   void hand_over(const FirstCause& cause);
   void obey(const Mandate::Ruling& ruling);
@@ -201,7 +201,7 @@ class Job {
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
   std::vector<std::size_t> taking_part(TimePoint now) const;
   std::vector<RoundNode> round_nodes(const std::vector<std::size_t>& present) const;
-  bool others_go_on_without(const Node& leaver, int signal) const;
+  bool others_go_on_without(const Node& leaver, const FirstCause& cause) const;
   void log(std::string text, Log::Level level = Log::Level::Info);
   JobActions take() { return std::exchange(actions_, {}); }
 

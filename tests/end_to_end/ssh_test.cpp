@@ -203,6 +203,31 @@ TEST_CASE("17.3: a host whose connection breaks ends the job on the others") {
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: an elastic job goes on without the host whose connection breaks") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  Process job(launch({"-H", "host-a,host-b", hosts.options(), "--rdzv-backend", "c10d", "--nnodes",
+                      "1:2"}) +
+                  shell("[ $WORLD_SIZE = 1 ] && echo alone && exit 0; echo up $RANK; "
+                        "exec sleep 1000"),
+              place.variables());
+  REQUIRE(job.wait_for_output("[host-a] up ", 60s));
+  REQUIRE(job.wait_for_output("[host-b] up ", 60s));
+  for (const int connection : descendants_running(job.pid(), "ssh")) {
+    const std::string words = content_of("/proc/" + std::to_string(connection) + "/cmdline");
+    if (contains(words, "host-b")) ::kill(connection, SIGKILL);
+  }
+  const ProcessResult result = job.wait(90s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "[host-a] alone"));
+  CHECK(contains(result.output, "lost the session that had started it; the others go on"));
+  CHECK_FALSE(contains(result.output, "restart 1 of"));
+  check_nothing_left(place);
+}
+
 TEST_CASE("17.3: jobs share no connection that ends with one of them") {
   REQUIRE_SSHD();
   const Place place;

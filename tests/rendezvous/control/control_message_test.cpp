@@ -43,7 +43,8 @@ FirstCause segfault() {
           .ended_first = "rank 1 (pid 8 on vm) ended with exit code 1 after 3 s",
           .hung_ms = 61'000,
           .age_ms = 2'345,
-          .usage_error = true};
+          .usage_error = true,
+          .starter_gone = true};
 }
 
 std::string error_of(std::string_view line) {
@@ -78,6 +79,7 @@ TEST_CASE("a first cause from an older agent lacks what that does not know",
   CHECK_FALSE(cause.oom_killed);
   CHECK(cause.advice == "");
   CHECK_FALSE(cause.usage_error);
+  CHECK_FALSE(cause.starter_gone);
 }
 
 TEST_CASE("a hello arrives with and without a node rank", "[rendezvous][control_message]") {
@@ -219,6 +221,8 @@ TEST_CASE("the small messages of agents are read back", "[rendezvous][control_me
   CHECK(round_trip(RoundStart{.attempt = 7, .term = 2, .master_port = 1}).term == 2);
   CHECK(round_trip(Leaving{15}).signal == 15);
   CHECK(round_trip(Leaving{15, "its GPU is lost"}).unfit == "its GPU is lost");
+  CHECK_FALSE(round_trip(Leaving{15, "its GPU is lost"}).starter_gone);
+  CHECK(round_trip(Leaving{.signal = 1, .starter_gone = true}).starter_gone);
   round_trip(Heartbeat{});
 }
 

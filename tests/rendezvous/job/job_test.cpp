@@ -399,6 +399,24 @@ TEST_CASE("SIGTERM on one node of a static job ends it everywhere as preempted",
   CHECK(s.over == exit_status::preempted);
 }
 
+TEST_CASE("a node that has lost its session ends a static job alone", "[rendezvous][job]") {
+  const bool elastic = GENERATE(true, false);
+  Scenario s = elastic ? Scenario(elastic_job(2, 2, 3)) : two_running(3);
+  if (elastic) {
+    s.join(1);
+    s.join(2);
+  }
+
+  s.say(2, Leaving{.signal = SIGHUP, .starter_gone = true});
+  const Stop stop = s.got_one<Stop>(1);
+  CHECK(stop.why.find("node 1 (host2) lost the session that had started it") != std::string::npos);
+  CHECK(stop.signal == (elastic ? SIGTERM : SIGHUP));
+  s.reap(1);
+  s.reap(2);
+
+  CHECK(s.over == (elastic ? std::optional<int>() : std::optional(129)));
+}
+
 TEST_CASE("an unfit node of a static job ends it everywhere, with what is wrong there",
           "[rendezvous][job]") {
   Scenario s = two_running(3);
