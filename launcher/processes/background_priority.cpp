@@ -9,9 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 #include "launcher/processes/child_sessions.h"
 
@@ -59,11 +57,7 @@ bool restore_priority(int pid) {
   const int nice = own_nice();
   const long disk_class = ::syscall(SYS_ioprio_get, of_process, 0);
   for (const ProcessRow& row : read_with_descendants({pid})) {
-    std::error_code error;
-    const std::filesystem::path tasks = "/proc/" + std::to_string(row.pid) + "/task";
-    for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end;
-         task.increment(error)) {
-      const int thread = std::stoi(task->path().filename().string());
+    for (const int thread : read_threads(row.pid)) {
       if (::getpriority(PRIO_PROCESS, static_cast<id_t>(thread)) == background_nice) {
         ::setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice);
       }

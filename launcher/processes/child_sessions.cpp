@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -13,25 +14,10 @@
 #include <sstream>
 
 #include "launcher/processes/process_file.h"
+#include "launcher/processes/process_stat.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// A field of /proc/PID/stat, counted as in proc(5). "PID (name) state ..."; the name may hold
-// spaces and parentheses.
-std::optional<unsigned long> stat_number(int pid, int field) {
-  constexpr int first_after_name = 3;
-  const std::string text = read_process_file("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos) return std::nullopt;
-  std::istringstream rest(text.substr(close + 1));
-  std::string word;
-  for (int i = first_after_name; i <= field; ++i) rest >> word;
-  unsigned long number = 0;
-  const auto parsed = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (!rest || parsed.ec != std::errc()) return std::nullopt;
-  return number;
-}
 
 // The names in a folder that are numbers.
 std::vector<int> numbered_entries(const std::string& folder) {
@@ -56,28 +42,34 @@ bool kernel_lists_children() {
 }  // namespace
 
 ProcessRow read_process(int pid) {
-  // "PID (name) state ppid pgrp session ..."; the name may hold spaces and parentheses.
-  const std::string text = read_process_file("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t open = text.find('(');
-  const std::size_t close = text.rfind(')');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  ProcessRow row;
-  row.name = text.substr(open + 1, close - open - 1);
-  std::istringstream rest(text.substr(close + 1));
-  if (!(rest >> row.state >> row.parent >> row.group >> row.session)) return {};
-  row.pid = pid;
-  return row;
+  const auto stat = read_process_stat(pid);
+  const auto session = stat ? stat->number(6) : std::nullopt;
+  if (!session) return {};
+  return {.pid = pid,
+          .parent = static_cast<int>(stat->number(4).value_or(0)),
+          .group = static_cast<int>(stat->number(5).value_or(0)),
+          .session = static_cast<int>(*session),
+          .state = stat->state(),
+          .name = stat->name()};
+}
+
+std::vector<int> read_threads(int pid) {
+  std::vector<int> threads = numbered_entries("/proc/" + std::to_string(pid) + "/task");
+  std::sort(threads.begin(), threads.end());
+  return threads;
 }
 
 bool is_exiting(int pid) {
-  constexpr unsigned long exiting_flag = 0x4;  // PF_EXITING, linux/sched.h.
-  const auto flags = stat_number(pid, 9);
+  constexpr long long exiting_flag = 0x4;  // PF_EXITING, linux/sched.h.
+  const auto stat = read_process_stat(pid);
+  const auto flags = stat ? stat->number(9) : std::nullopt;
   return flags && (*flags & exiting_flag) != 0;
 }
 
 // The kernel sets both before it begins to take the process apart.
 std::optional<ExitStatus> read_coming_status(int pid) {
-  const auto code = stat_number(pid, 52);
+  const auto stat = read_process_stat(pid);
+  const auto code = stat ? stat->number(52) : std::nullopt;
   if (!is_exiting(pid) || !code || *code == 0) return std::nullopt;
   const int status = static_cast<int>(*code);  // In the form of waitpid(2).
   if (WIFSIGNALED(status)) return ExitStatus{0, WTERMSIG(status), WCOREDUMP(status) != 0};
@@ -97,7 +89,7 @@ std::optional<std::vector<int>> read_children(int pid) {
   if (!kernel_lists_children()) return std::nullopt;
   std::vector<int> children;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
-  for (int task : numbered_entries(tasks)) {
+  for (int task : read_threads(pid)) {
     std::istringstream list(read_process_file(tasks + std::to_string(task) + "/children"));
     for (int child; list >> child;) children.push_back(child);
   }

@@ -25,6 +25,9 @@ struct ProcessRow {
 // One process; pid 0 when there is none (any more).
 ProcessRow read_process(int pid);
 
+// The thread ids of a process, ascending; none when there is no such process (any more).
+std::vector<int> read_threads(int pid);
+
 // Whether it is on its way out, or a zombie: it runs none of its own code any more.
 bool is_exiting(int pid);
 

@@ -4,30 +4,21 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <string>
 
 #include "launcher/processes/child_sessions.h"
-#include "launcher/processes/process_file.h"
 
 namespace ddprun::launcher {
 
-std::optional<StatLine> parse_stat(const std::string& text) {
-  // "PID (name) state ..."; the name may hold spaces and parentheses.
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos) return std::nullopt;
-  std::istringstream rest(text.substr(close + 1));
-  StatLine line;
-  rest >> line.state;
-  constexpr int first_behind_state = 4, own_user = 14, last_time = 17, threads = 20, rss = 24;
-  for (int field = first_behind_state; field <= rss; ++field) {
-    std::string word;
-    if (!(rest >> word)) return std::nullopt;
-    const long long value = std::strtoll(word.c_str(), nullptr, 10);
-    if (field >= own_user && field <= last_time) line.ticks += value;
-    if (field == threads) line.threads = static_cast<int>(value);
-    if (field == rss) line.rss_pages = value;
+std::optional<StatLine> stat_line(const ProcessStat& stat) {
+  constexpr int own_user = 14, last_time = 17, threads = 20, rss = 24;
+  const auto pages = stat.number(rss);
+  if (!pages) return std::nullopt;
+  StatLine line{.state = stat.state(), .rss_pages = *pages};
+  line.threads = static_cast<int>(stat.number(threads).value_or(0));
+  for (int field = own_user; field <= last_time; ++field) {
+    line.ticks += stat.number(field).value_or(0);
   }
   return line;
 }
@@ -35,7 +26,8 @@ std::optional<StatLine> parse_stat(const std::string& text) {
 ProcessUse read_process_use(int pid) {
   ProcessUse use;
   for (const ProcessRow& row : read_with_descendants({pid})) {
-    const auto line = parse_stat(read_process_file("/proc/" + std::to_string(row.pid) + "/stat"));
+    const auto stat = read_process_stat(row.pid);
+    const auto line = stat ? stat_line(*stat) : std::nullopt;
     if (!line) continue;
     ++use.processes;
     use.threads += line->threads;

@@ -2,9 +2,10 @@
 // all that it has started.
 #pragma once
 
+#include <cstdint>
 #include <optional>
-#include <string>
 
+#include "launcher/processes/process_stat.h"
 #include "launcher/watch/job_snapshot.h"
 
 namespace ddprun::launcher {
@@ -16,8 +17,8 @@ struct StatLine {
   int threads = 0;
   long long rss_pages = 0;
 };
-// Pure; nothing when it is no such line.
-std::optional<StatLine> parse_stat(const std::string& text);
+// Pure; nothing when the line ends early.
+std::optional<StatLine> stat_line(const ProcessStat& stat);
 
 // Of `pid` and the processes below it.
 ProcessUse read_process_use(int pid);

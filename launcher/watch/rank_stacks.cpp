@@ -2,7 +2,6 @@
 // hardened machine keeps system calls of other processes to itself) is left out.
 #include "launcher/watch/rank_stacks.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -105,20 +104,8 @@ std::string standing(const std::string& task) {
                          : fmt::format("in system call {}{}", number, where);
 }
 
-std::vector<int> threads_of(int pid) {
-  std::vector<int> threads;
-  const std::string path = fmt::format("/proc/{}/task", pid);
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
-  if (!folder) return threads;
-  while (const dirent* entry = ::readdir(folder.get())) {
-    if (const int thread = std::atoi(entry->d_name); thread > 0) threads.push_back(thread);
-  }
-  std::sort(threads.begin(), threads.end());
-  return threads;
-}
-
 void add_threads(int pid, std::vector<std::string>& lines) {
-  const std::vector<int> threads = threads_of(pid);
+  const std::vector<int> threads = read_threads(pid);
   for (std::size_t i = 0; i < threads.size() && i < threads_shown_max; ++i) {
     const std::string task = fmt::format("/proc/{}/task/{}", pid, threads[i]);
     lines.push_back(fmt::format("    thread {} {}: {}", threads[i],
@@ -332,7 +319,7 @@ std::vector<std::vector<std::string>> worker_stack_lines(const std::vector<Asked
 
 bool waits_in_kernel(int pid) {
   for (const ProcessRow& row : read_with_descendants({pid})) {
-    for (const int thread : threads_of(row.pid)) {
+    for (const int thread : read_threads(row.pid)) {
       if (read_process(thread).state == 'D') return true;
     }
   }

@@ -127,15 +127,23 @@ TEST_CASE("17.2: who stands while others wait for it is slow, and not those who 
 }
 
 TEST_CASE("17.2: a line of /proc/PID/stat is read, whatever the program is called", "[watch]") {
-  const auto line = parse_stat(
-      "77 (a) b (c) S 1 77 77 0 -1 4194560 500 900 0 0 100 20 3 4 20 0 12 0 555 1000000 256 0 0");
+  const auto stat = ProcessStat::parse(
+      "77 (a) b (c) S 1 77 77 0 -1 4194560 500 900 0 0 100 20 3 4 20 0 12 0 555 1000000 256 0 0\n");
+  REQUIRE(stat);
+  CHECK(stat->name() == "a) b (c");
+  CHECK(stat->number(8) == -1);
+  CHECK(stat->number(26) == 0);
+  CHECK_FALSE(stat->number(27));
+  const auto line = stat_line(*stat);
   REQUIRE(line);
   CHECK(line->state == 'S');
   CHECK(line->ticks == 127);
   CHECK(line->threads == 12);
   CHECK(line->rss_pages == 256);
-  CHECK_FALSE(parse_stat(""));
-  CHECK_FALSE(parse_stat("77 (a) S 1 2 3"));
+  for (const char* text : {"", "77", ")(", "77 (a)", "77 (a) \n"}) {
+    CHECK_FALSE(ProcessStat::parse(text));
+  }
+  CHECK_FALSE(stat_line(*ProcessStat::parse("77 (a) S 1 2 3")));
 }
 
 namespace {
