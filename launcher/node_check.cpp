@@ -14,7 +14,7 @@
 
 #include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/child_sessions.h"
+#include "launcher/processes/kill_tree.h"
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/visible_text.h"
@@ -103,10 +103,7 @@ struct NodeCheck::Run {
   }
   // Also what has left its process group.
   void kill() const {
-    if (over) return;
-    for (const ProcessRow& row : read_with_descendants({process.pid()})) {
-      if (row.state != 'Z') ::kill(row.pid, SIGKILL);
-    }
+    if (!over) kill_tree(process.pid());
   }
   void ended(const ExitStatus& status) {
     over = true;

@@ -30,6 +30,7 @@
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/close_from.h"
+#include "launcher/processes/kill_tree.h"
 #include "launcher/processes/process_file.h"
 #include "rendezvous/blocked_signals.h"
 #include "rendezvous/random_id.h"
@@ -37,9 +38,13 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int socket_fd = 3;                    // In the guard.
+constexpr int socket_fd = 3;  // In the guard.
+constexpr const char* guard_name = "ddprun-guard";
 constexpr std::chrono::seconds kill_limit{10};  // Then what is left cannot be killed.
+// The same where there is a worker's own guard, which began a moment later and has as long.
+constexpr std::chrono::seconds inner_guard_limit{15};
 constexpr int rescan_interval_ms = 5;
+constexpr int run_limit_ms = 1'000;
 // From the launcher's end until this process runs again on a busy machine, and the file system's
 // clock ticks. What workers write then is that they have lost their launcher, or their peers.
 constexpr std::chrono::milliseconds notice_time{100};
@@ -68,13 +73,17 @@ std::vector<ProcessRow> find_members(const std::set<int>& sessions, const std::s
   return living;
 }
 
+// Whoever cannot be killed is left; a guard that has not ended by itself is killed then.
 void kill_members(const std::set<int>& sessions, const std::string& variable) {
-  const auto limit = std::chrono::steady_clock::now() + kill_limit;
-  while (std::chrono::steady_clock::now() < limit) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (;;) {
     const auto members = find_members(sessions, variable);
     if (members.empty()) return;
+    const bool has_guard = std::any_of(members.begin(), members.end(), is_guard);
+    const auto limit = has_guard ? inner_guard_limit : kill_limit;
+    if (std::chrono::steady_clock::now() - begun >= limit) return kill_guards(members);
     // And again until none is found: one may have forked between the look and the signal.
-    for (const ProcessRow& row : members) ::kill(row.pid, SIGKILL);
+    kill_all(members);
     ::poll(nullptr, 0, rescan_interval_ms);
   }
 }
@@ -88,10 +97,20 @@ void close_what_is_not_ours(int socket) {
   close_from(socket_fd + 1);
 }
 
+// Until it has left this process's group and has its name, which takes it no longer than to run: on
+// a busy machine a launcher may be killed before that, by another one whose worker it is, and its
+// guard with it. There are no workers yet, nor a folder, that would need it.
+void wait_until_it_runs(int socket) {
+  pollfd word{socket, POLLIN, 0};
+  char byte = 0;
+  if (::poll(&word, 1, run_limit_ms) == 1) ::recv(socket, &byte, sizeof byte, MSG_DONTWAIT);
+}
+
 // With all signals blocked, as it was forked.
 [[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
   ::setsid();
-  ::prctl(PR_SET_NAME, "ddprun-guard");
+  ::prctl(PR_SET_NAME, guard_name);
+  ::send(socket, "", 1, MSG_NOSIGNAL);
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   close_what_is_not_ours(socket);
 
@@ -127,6 +146,8 @@ void close_what_is_not_ours(int socket) {
 
 }  // namespace
 
+bool is_guard(const ProcessRow& process) { return process.name == guard_name; }
+
 ChildGuard::ChildGuard(int semaphores)
     : variable_(std::string(guard_variable_name) + "=" + rendezvous::random_id()),
       semaphores_(semaphores) {
@@ -139,7 +160,7 @@ void ChildGuard::start() {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
   }
   rendezvous::UniqueFd ours(sockets[0]);
-  const rendezvous::UniqueFd theirs(sockets[1]);
+  rendezvous::UniqueFd theirs(sockets[1]);
   // It is in this process's group until it has run: a Ctrl-C would come to the handlers there, too,
   // which write to a pipe that is this process's, and be taken for a second one.
   const rendezvous::BlockedSignals no_handler_runs_in_the_child;
@@ -151,8 +172,10 @@ void ChildGuard::start() {
   if (pid_ < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot start the guard process");
   }
-  socket_ = std::move(ours);
   add_spawned_child(pid_);
+  theirs.reset();
+  wait_until_it_runs(ours.get());
+  socket_ = std::move(ours);
 }
 
 ChildGuard::~ChildGuard() {

@@ -17,6 +17,9 @@ namespace ddprun::launcher {
 // By which processes of workers are known, with a value of each guard's own.
 inline constexpr const char* guard_variable_name = "DDPRUN_GUARD";
 
+// Whether it is a guard, of whichever launcher, by its name.
+bool is_guard(const ProcessRow& process);
+
 // What a launcher that is killed leaves in the file system; "" = nothing.
 struct LeftBehind {
   std::string folder;  // Removed, but for what may say why: remove_after_kill().

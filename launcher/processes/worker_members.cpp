@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "launcher/processes/child_process.h"
+#include "launcher/processes/kill_tree.h"
 
 namespace ddprun::launcher {
 
@@ -60,15 +61,17 @@ void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::
 }
 
 void WorkerMembers::kill(const std::vector<int>& leaders, const std::set<int>& kept) {
-  for (const ProcessRow& row : of(leaders, kept)) {
-    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
-  }
+  kill_all(of(leaders, kept));
+}
+
+void WorkerMembers::kill_guards(const std::vector<int>& leaders, const std::set<int>& kept) {
+  launcher::kill_guards(of(leaders, kept));
 }
 
 void WorkerMembers::kill_asked(const std::vector<int>& leaders, const std::set<int>& kept) {
-  for (const ProcessRow& row : of(leaders, kept)) {
-    if (row.state != 'Z' && asked_.contains(row.pid)) ::kill(row.pid, SIGKILL);
-  }
+  std::vector<ProcessRow> asked = of(leaders, kept);
+  std::erase_if(asked, [this](const ProcessRow& row) { return !asked_.contains(row.pid); });
+  kill_all(asked);
 }
 
 }  // namespace ddprun::launcher

@@ -42,8 +42,11 @@ class WorkerMembers {
   void ask(const std::vector<int>& leaders, int signal, const std::set<int>& kept, int session = 0);
   void ask_anew() { asked_.clear(); }
 
+  // All but guards (kill_tree.h), which are waited for like all others ...
   void kill(const std::vector<int>& leaders, const std::set<int>& kept = {});
-  // Only those that were asked.
+  // ... and these, where that was in vain.
+  void kill_guards(const std::vector<int>& leaders, const std::set<int>& kept = {});
+  // Only those that were asked, but for guards.
   void kill_asked(const std::vector<int>& leaders, const std::set<int>& kept);
 
  private:

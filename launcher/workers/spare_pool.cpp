@@ -22,6 +22,7 @@
 
 #include "launcher/processes/background_priority.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/kill_tree.h"
 #include "launcher/workers/rank_channel.h"
 #include "launcher/workers/start_error.h"
 #include "rendezvous/control/first_cause.h"
@@ -63,9 +64,7 @@ std::string end_text(const ExitStatus& status) {
 
 // Everything that this spare has started, and itself.
 void kill_spare(const ChildProcess& child) {
-  for (const ProcessRow& row : read_with_descendants({child.pid()})) {
-    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
-  }
+  kill_tree(child.pid());
   child.send_to_group(SIGKILL);
 }
 

@@ -449,18 +449,19 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
 // Once for each process: who wonders why a job that was over took so long reads its name.
 void WorkerGroup::Impl::name_leftovers() {
   for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
-    if (row.state == 'Z' || !named_leftovers.insert(row.pid).second) continue;
+    if (row.state == 'Z' || is_guard(row)) continue;  // A guard is not killed.
+    if (!named_leftovers.insert(row.pid).second) continue;
     spdlog::warn("killing pid {} ({}), which a worker left behind and {} did not end", row.pid,
                  row.name, rendezvous::signal_name(state.signal()));
   }
 }
 
 // Whether the kernel has begun to take apart all that is left: that takes its time, and does end.
-// A zombie, which somebody holds, has nothing left to free.
+// A zombie, which somebody holds, has nothing left to free, and a guard waits for the same as we.
 bool WorkerGroup::Impl::is_being_freed() {
   bool any = false;
   for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
-    if (row.state == 'Z') continue;
+    if (row.state == 'Z' || is_guard(row)) continue;
     if (!is_exiting(row.pid)) return false;
     any = true;
   }
@@ -490,7 +491,14 @@ void WorkerGroup::Impl::give_up() {
   }
   const std::string since_kill = rendezvous::time_text(
       std::chrono::round<std::chrono::milliseconds>(Clock::now() - state.killed_at()));
+  members.kill_guards(leaders(), kept_sessions());
   for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
+    if (is_guard(row)) {
+      spdlog::warn(
+          "killing pid {} ({}), which a worker left behind and which did not end by itself",
+          row.pid, row.name);
+      continue;
+    }
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
     const std::string note = fmt::format(
@@ -628,7 +636,11 @@ void WorkerGroup::Impl::kill_now() {
     bool left = std::any_of(all.begin(), all.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
     for (int pid : members.left_behind()) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
-    if (!left || Clock::now() > limit) break;
+    if (!left) break;
+    if (Clock::now() > limit) {
+      members.kill_guards({});
+      break;
+    }
     ::usleep(500);
   }
   for (const auto& worker : all) {

@@ -1,15 +1,20 @@
-// A launcher that is killed in its first moments, when what should clean up after it has hardly
-// been started.
+// A launcher that is killed: in its first moments, when what should clean up after it has hardly
+// been started, and by another one, whose worker it is.
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
+#include <sys/sem.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "tests/end_to_end/job_place.h"
+#include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
 
 using namespace ddprun::testing;
@@ -47,6 +52,53 @@ class Births {
   int fd_;
 };
 
+// The sets of semaphores there are, by their ids.
+std::set<int> semaphore_sets() {
+  std::set<int> ids;
+  std::ifstream table("/proc/sysvipc/sem");
+  std::string rest;
+  std::getline(table, rest);  // The columns' names.
+  for (int key = 0, id = 0; table >> key >> id; std::getline(table, rest)) ids.insert(id);
+  return ids;
+}
+
+// A ddprun whose worker is a ddprun with two workers, each of which has a child that no signal of
+// the kernel's tells of its end.
+struct NestedJob {
+  explicit NestedJob(const std::vector<std::string>& outer_options)
+      : job(launch({"--standalone"}) + outer_options +
+                two_workers({}, "sleep 300 & " + say_up_and_wait),
+            place.variables()) {
+    REQUIRE(wait_for_both_up(job));
+    const std::set<int> workers = {number_after(job.output(), "up 0 pid "),
+                                   number_after(job.output(), "up 1 pid ")};
+    for (const int id : semaphore_sets()) {
+      if (workers.contains(::semctl(id, 0, GETPID))) semaphores.insert(id);
+    }
+  }
+  ~NestedJob() {  // A test that failed leaves nothing either.
+    for (const int id : semaphores_left()) ::semctl(id, 0, IPC_RMID);
+  }
+  NestedJob(const NestedJob&) = delete;
+  NestedJob& operator=(const NestedJob&) = delete;
+
+  std::set<int> semaphores_left() const {
+    std::set<int> left;
+    for (const int id : semaphore_sets()) {
+      if (semaphores.contains(id)) left.insert(id);
+    }
+    return left;
+  }
+  void check_nothing_left() const {
+    ddprun::testing::check_nothing_left(place);
+    CHECK(semaphores_left().empty());
+  }
+
+  const Place place;
+  Process job;
+  std::set<int> semaphores;  // By which the inner one knows in which order its workers die.
+};
+
 }  // namespace
 
 TEST_CASE("a launcher that is killed as it makes its folder leaves none") {
@@ -61,4 +113,28 @@ TEST_CASE("a launcher that is killed as it makes its folder leaves none") {
     CHECK(launcher.wait(60s).status == 137);
     CHECK(launcher.wait_until([&] { return fs::is_empty(folder.path()); }, 20s));
   }
+}
+
+TEST_CASE("a launcher within a launcher leaves nothing when the outer one is killed") {
+  NestedJob nested({});
+
+  nested.job.send_signal(SIGKILL);
+
+  CHECK(nested.job.wait(30s).ended);
+  nested.check_nothing_left();
+}
+
+TEST_CASE("a launcher that is killed by the one whose worker it is leaves nothing") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  NestedJob nested({"--shutdown-timeout", "0"});
+
+  nested.job.send_signal(SIGTERM);
+
+  const ProcessResult result = nested.job.wait(30s);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK_FALSE(contains(result.output, "ddprun-guard"));
+  // By now: it waits for the other one's guard.
+  CHECK(nested.place.processes().empty());
+  nested.check_nothing_left();
 }

@@ -588,6 +588,26 @@ TEST_CASE("14.8: a guard that somebody killed is reaped and replaced", "[group]"
   REQUIRE(job.run_until_reaped());
 }
 
+TEST_CASE("who calls itself a guard and does not end is killed, if later than others", "[group]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string program = folder / "ddprun-guard";  // From which the kernel takes the name.
+  std::filesystem::create_symlink("/bin/sleep", program);
+  WorkerGroupLimits limits;
+  limits.kill_wait = 100ms;
+  Job job(limits);
+  job.group->start(
+      {shell(0, "trap '' TERM; setsid " + program + " 1000 & echo left $!; exec sleep 1000")});
+  REQUIRE(job.wait_for("left"));
+  const int left = number_after(job.console_text(), "left");
+  REQUIRE(job.run_until([&] { return read_process(left).name == "ddprun-guard"; }));
+
+  job.group->stop(SIGTERM, 100ms);
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.run_until([&] { return !is_alive(left); }));
+  CHECK(job.exits.at(0).signal == SIGKILL);
+}
+
 TEST_CASE("stop reaches grandchildren that detached while their worker lives", "[group]") {
   Job job;
   job.group->start({shell(0, "(setsid sh -c 'echo left $$; exec sleep 1000' &); exec sleep 1000")});
