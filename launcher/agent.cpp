@@ -124,6 +124,7 @@ class Agent {
   void tell_status();
   NodeState state_to_show() const;
   void listen_to_starter();
+  void say_begun();
 
   // Knows what the workers' processes are before each event.
   AgentStateMachine& machine() {
@@ -160,6 +161,7 @@ class Agent {
 
   rendezvous::RoundStart round_;  // The current one; before the first with our own --max-restarts.
   int rounds_ = 0;
+  bool has_said_begun_ = false;  // To the starter.
   // Of this round, or of the wait for the first one.
   steady_clock::time_point round_since_ = steady_clock::now();
   FirstCause local_cause_;               // The first local failure of this attempt.
@@ -246,7 +248,8 @@ MembershipCallbacks Agent::membership_callbacks() {
           [this](const std::string& address, int port) {
             machine_.endpoint_opened();
             events_.endpoint_opened(address, port);
-            if (starter_ != nullptr) starter_->say_opened(port);
+            // Not at a takeover: it waits for the first one's word alone, and this one may block.
+            if (starter_ != nullptr && rounds_ == 0) starter_->say_opened(port);
           },
       .on_endpoint_closed = [this] { machine_.endpoint_closed(); },
       .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
@@ -298,7 +301,10 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
     spdlog::info("{}", waiting->text);
     events_.waiting(*waiting);
     // More are here than a round has places for, and one goes on: a round that forms would close.
-    if (waiting->joined > waiting->wanted) attempt_.stand_by();
+    if (waiting->joined > waiting->wanted) {
+      say_begun();  // Before spares of ours write.
+      attempt_.stand_by();
+    }
   } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
     why_ = "the endpoint refused this node: " + refused->reason;
     apply(machine().refused(refused->exit_status));
@@ -308,7 +314,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
 void Agent::on_round(const rendezvous::RoundStart& round) {
   round_ = round;
   round_.master_addr = membership_.store_host(round);  // For this node's workers alone.
-  if (rounds_ == 0 && starter_ != nullptr) starter_->say_begun();
+  say_begun();
   ++rounds_;
   round_since_ = steady_clock::now();
   events_.attempt_started(round);
@@ -422,6 +428,12 @@ void Agent::on_starter_gone() {
   if (starter_gone_) return;  // Its pipes, too, tell of it.
   starter_gone_ = own_signal_ == 0;
   on_signal(SIGHUP);
+}
+
+// Once, while nothing of ours is on its way to stdout: it is written there and then, and whoever
+// reads may pause.
+void Agent::say_begun() {
+  if (starter_ != nullptr && !std::exchange(has_said_begun_, true)) starter_->say_begun();
 }
 
 void Agent::tell_status() {

@@ -31,7 +31,8 @@ constexpr int above_workers = 10;  // Descriptors up to 6 mean something to work
   throw std::runtime_error("this is the launcher of one node, started by ddprun -H, and " + what);
 }
 
-// Best effort: where it fails nobody is there to hear it.
+// Best effort: where it fails nobody is there to hear it. It blocks for as long as the pipe is full
+// of what workers have written and nobody reads.
 void write_out(const std::string& line) { command_line::write_all(STDOUT_FILENO, line); }
 
 // What stdin was; /dev/null is in its place.

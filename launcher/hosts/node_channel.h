@@ -32,6 +32,8 @@ class NodeChannel {
              std::function<void()> on_gone);
   void stop_watching() { input_.reset(); }
 
+  // Written at once, past what waits to be written of workers: from a loop that is to go on only
+  // before there is anything.
   void say_opened(int port) const;
   void say_begun() const;
   // Kept until say_end(), when the workers' last output is written.

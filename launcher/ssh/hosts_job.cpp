@@ -247,7 +247,7 @@ void HostsJob::on_message(int number, const std::string& line) {
   Node& node = at(number);
   if (!node.hello) return on_hello(number, line);
   if (const auto port = read_opened(line)) {
-    if (number != 0) return;  // An elastic job's other nodes stand by with a port of their own.
+    if (number != 0) return;  // One that hosts the endpoint in node 0's place has its own port.
     if (endpoint_port_ == 0) endpoint_port_ = *port;
     apply(state_.opened());
   } else if (is_begun(line)) {

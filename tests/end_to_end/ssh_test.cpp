@@ -1,7 +1,14 @@
 // ddprun -H: whole jobs on several hosts by one command, over a real sshd; and what it says of
 // hosts that cannot be reached.
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "tests/end_to_end/ssh_hosts.h"
@@ -53,6 +60,16 @@ std::map<std::string, std::string> without_sshd(const Place& place) {
   auto variables = place.variables();
   variables["PATH"] = tools + ":/usr/bin:/bin";
   return variables;
+}
+
+// Whether a process would wait now if it wrote into the pipe that its stdout is.
+bool stdout_is_full(int pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/1";
+  pollfd pipe{::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC), POLLOUT, 0};
+  if (pipe.fd < 0) return false;
+  const bool is_full = ::poll(&pipe, 1, 0) == 0;
+  ::close(pipe.fd);
+  return is_full;
 }
 
 // Lines of two hosts, less than is held up at a time, and a reader that begins when stderr says
@@ -490,6 +507,51 @@ TEST_CASE("17.3: a reader that is slow gets everything from all hosts") {
   INFO(result.output);
   CHECK(contains(result.output, "50000\nstatus 0\n"));
   CHECK(contains(result.output, "bytes of its output wait for whoever reads stdout"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a job is taken over while nobody reads its output") {
+  const Place place;
+  const std::string lost = place.folder / "lost", up = place.folder / "up.",
+                    again = place.folder / "again.";
+  auto variables = without_sshd(place);
+  write_script(place.folder / "tools/any-ssh", content_of(place.folder / "tools/ssh"));
+  write_script(place.folder / "tools/ssh",
+               "for HOST; do case $HOST in host-*) break ;; esac; done\n"
+               "export HOST; exec any-ssh \"$@\"");
+  Process job(launch({"-H", "host-a,host-b,host-c", "--nnodes", "2:3", "--rdzv-backend", "c10d",
+                      "--max-restarts", "3", "--rdzv-conf", "last_call_timeout=0"}) +
+                  shell("[ -e " + lost + " ] && exec touch " + again + "$HOST; " +
+                        "[ $WORLD_SIZE = 3 ] && echo $PPID > " + up + "$HOST; exec yes"),
+              variables);
+  // Not by Process, which reads meanwhile.
+  const auto wait_until = [](const std::function<bool()>& done) {
+    const auto limit = std::chrono::steady_clock::now() + patience(60s);
+    while (!done() && std::chrono::steady_clock::now() < limit) ::poll(nullptr, 0, 10);
+    return done();
+  };
+  std::vector<int> launchers;
+  REQUIRE(wait_until([&] {
+    launchers.clear();
+    for (const char* host : {"host-a", "host-b", "host-c"}) {
+      launchers.push_back(std::atoi(content_of(up + host).c_str()));
+    }
+    return std::count(launchers.begin(), launchers.end(), 0) == 0;
+  }));
+  REQUIRE(wait_until([&] {
+    return stdout_is_full(job.pid()) &&
+           std::all_of(launchers.begin(), launchers.end(), stdout_is_full);
+  }));
+
+  std::ofstream(lost).close();
+  ::kill(launchers[0], SIGKILL);
+
+  CHECK(wait_until([&] {
+    return std::filesystem::exists(again + "host-b") && std::filesystem::exists(again + "host-c");
+  }));
+  const ProcessResult result = job.wait(60s);
+  INFO(result.output.substr(result.output.rfind("y\n") + 2));
+  CHECK(result.status == 0);
   check_nothing_left(place);
 }
 
