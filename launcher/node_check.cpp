@@ -14,6 +14,7 @@
 
 #include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
+#include "launcher/processes/child_sessions.h"
 #include "launcher/processes/kill_tree.h"
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
@@ -119,7 +120,7 @@ struct NodeCheck::Run {
   }
 
   Done done;  // Null: it was told, or nobody wants to know any more.
-  milliseconds limit{0};
+  milliseconds limit{0}, kill_wait{0};
   steady_clock::time_point begun = steady_clock::now();
   bool told_of_wait = false;
   bool killed = false;
@@ -130,12 +131,15 @@ struct NodeCheck::Run {
   std::optional<ChildGuard> guard;
 };
 
-NodeCheck::NodeCheck(asio::io_context& io, std::string command, milliseconds limit)
-    : io_(io), command_(std::move(command)), limit_(limit) {}
+NodeCheck::NodeCheck(asio::io_context& io, std::string command, milliseconds limit,
+                     milliseconds kill_wait)
+    : io_(io), command_(std::move(command)), limit_(limit), kill_wait_(kill_wait) {}
 
 NodeCheck::~NodeCheck() = default;
 
-bool NodeCheck::is_running() const { return !runs_.empty() && !runs_.back()->over; }
+bool NodeCheck::is_running() const {
+  return !runs_.empty() && !runs_.back()->over && runs_.back()->done;
+}
 
 void NodeCheck::start(Done done, bool somebody_waits) {
   std::erase_if(runs_, [](const auto& run) { return run->over; });
@@ -146,6 +150,7 @@ void NodeCheck::start(Done done, bool somebody_waits) {
   }
   const auto run = std::make_shared<Run>(io_, std::move(done));
   run->limit = limit_;
+  run->kill_wait = kill_wait_;
   run->told_of_wait = !somebody_waits;
   if (const int error = run->start(command_); error != 0) {
     asio::post(io_, [run, error] {
@@ -171,6 +176,22 @@ void NodeCheck::wait(const std::shared_ptr<Run>& run) {
     }
     run->killed = true;
     run->kill();
+    give_up_later(run);
+  });
+}
+
+// It may hang in the kernel, where a machine that is ill has its checks hang: who waits for the
+// verdict has it then, and the process is reaped if it ever ends.
+void NodeCheck::give_up_later(const std::shared_ptr<Run>& run) {
+  run->timer.expires_after(run->kill_wait);
+  run->timer.async_wait([run](const asio::error_code& error) {
+    if (error || !run->done) return;
+    const std::string in = read_wait_channel(run->process.pid());
+    run->tell({.unfit = fmt::format("its --node-check did not end within {}, nor of SIGKILL{}",
+                                    time_text(run->limit),
+                                    in.empty() ? "" : ": it hangs in the kernel's " + in),
+               .output = run->out + run->err,
+               .took = duration_cast<milliseconds>(steady_clock::now() - run->begun)});
   });
 }
 

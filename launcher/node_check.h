@@ -32,8 +32,10 @@ class NodeCheck {
   };
   using Done = std::function<void(const Result&)>;
 
-  // An empty command: every node is fit.
-  NodeCheck(asio::io_context& io, std::string command, std::chrono::milliseconds limit);
+  // An empty command: every node is fit. `kill_wait`: from SIGKILL, which follows `limit`, until
+  // one that hangs in the kernel is not waited for any more.
+  NodeCheck(asio::io_context& io, std::string command, std::chrono::milliseconds limit,
+            std::chrono::milliseconds kill_wait = std::chrono::seconds(5));
   ~NodeCheck();
   NodeCheck(const NodeCheck&) = delete;
   NodeCheck& operator=(const NodeCheck&) = delete;
@@ -48,10 +50,11 @@ class NodeCheck {
  private:
   struct Run;
   void wait(const std::shared_ptr<Run>& run);
+  static void give_up_later(const std::shared_ptr<Run>& run);
 
   asio::io_context& io_;
   const std::string command_;
-  const std::chrono::milliseconds limit_;
+  const std::chrono::milliseconds limit_, kill_wait_;
   std::vector<std::shared_ptr<Run>> runs_;  // The last one, and those that are being killed.
 };
 

@@ -7,6 +7,7 @@
 
 #include <asio/write.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace ddprun::launcher {
 namespace {
 
 using rendezvous::UniqueFd;
+
+constexpr std::chrono::milliseconds held_pause{100};
 
 struct Ends {
   UniqueFd read, write;
@@ -30,7 +33,7 @@ std::optional<Ends> make_pipe() {
 }  // namespace
 
 PipedProcess::PipedProcess(asio::io_context& io, Events events)
-    : events_(std::move(events)), to_child_(io), ended_(io), out_(io), err_(io) {}
+    : events_(std::move(events)), to_child_(io), ended_(io), held_(io), out_(io), err_(io) {}
 
 PipedProcess::~PipedProcess() {
   ended_.release();  // The child's own.
@@ -96,13 +99,22 @@ void PipedProcess::wait_for_end() {
                     [this](const asio::error_code& error) {
                       if (error) return;
                       const auto status = child_->reap();
-                      if (!status) return wait_for_end();
+                      if (!status) return wait_again();
                       ended_.release();
                       close_input();
                       read_rest(out_, events_.on_out);
                       read_rest(err_, events_.on_err);
                       events_.on_end(*status);
                     });
+}
+
+// A debugger holds it, and its descriptor stays readable meanwhile: to wait for that would be to
+// spin. When it can be reaped nothing tells but SIGCHLD, which is not ours.
+void PipedProcess::wait_again() {
+  held_.expires_after(held_pause);
+  held_.async_wait([this](const asio::error_code& error) {
+    if (!error) wait_for_end();
+  });
 }
 
 void PipedProcess::send(std::shared_ptr<const void> owner, std::string_view bytes) {

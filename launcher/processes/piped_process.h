@@ -6,6 +6,7 @@
 #include <array>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -55,11 +56,13 @@ class PipedProcess {
   void read_rest(Input& input, const std::function<void(std::string_view)>& take);
   void write_next();
   void wait_for_end();
+  void wait_again();
 
   Events events_;
   std::optional<ChildProcess> child_;
   asio::posix::stream_descriptor to_child_;
   asio::posix::stream_descriptor ended_;  // Readable when it has.
+  asio::steady_timer held_;               // Once it has, and cannot be reaped.
   Input out_, err_;
   std::deque<std::pair<std::shared_ptr<const void>, std::string_view>> to_write_;
 };

@@ -1,17 +1,27 @@
 // What a check says of its node, with real shells.
 #include "launcher/node_check.h"
 
+#include <fcntl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using ddprun::testing::contains;
+using ddprun::testing::content_of;
 using ddprun::testing::patience;
 
 namespace {
@@ -71,6 +81,49 @@ TEST_CASE("the options of a job are none of a ddprun that its check asks",
   ::setenv("PET_HOSTS", "a,b", 1);
   CHECK(result_of("test -z \"$PET_HOSTS\" && test -n \"$PATH\"").unfit.empty());
   ::unsetenv("PET_HOSTS");
+}
+
+TEST_CASE("a check that SIGKILL does not end is waited for no longer than its limit, nor spun for",
+          "[launcher][node_check]") {
+  // A debugger that holds a dead process makes it look the same: killed, and not to be reaped.
+  const ddprun::testing::TemporaryFolder folder;
+  asio::io_context io;
+  NodeCheck check(io, "echo $$ > " + (folder / "pid") + "; exec sleep 1000", patience(1s), 300ms);
+  std::optional<NodeCheck::Result> result;
+  check.start([&](const NodeCheck::Result& told) { result = told; });
+  const auto run_until = [&](const std::function<bool()>& done) {
+    int steps = 0;
+    const auto end = std::chrono::steady_clock::now() + patience(60s);
+    while (!done() && std::chrono::steady_clock::now() < end)
+      steps += static_cast<int>(io.run_one_for(50ms));
+    REQUIRE(done());
+    return steps;
+  };
+  int pid = 0;
+  run_until([&] { return (pid = std::atoi(content_of(folder / "pid").c_str())) != 0; });
+  int ready[2], hold[2];
+  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(hold, O_CLOEXEC) == 0);
+  const pid_t debugger = ::fork();
+  if (debugger == 0) {
+    ::close(hold[1]);
+    const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+    char released = 0;
+    if (::write(ready[1], &answer, 1) != 1 || ::read(hold[0], &released, 1) < 0) ::_exit(1);
+    ::_exit(0);
+  }
+  char answer = 'n';
+  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  if (answer == 'y') {
+    CHECK(run_until([&] { return result.has_value(); }) < 100);  // Spinning takes thousands.
+    CHECK(contains(result->unfit, ", nor of SIGKILL"));
+    CHECK_FALSE(check.is_running());
+    CHECK(read_process(pid).state == 'Z');
+  }
+  for (int fd : {ready[0], ready[1], hold[0], hold[1]}) ::close(fd);
+  ::waitpid(debugger, nullptr, 0);
+  if (answer != 'y') DDPRUN_SKIP("ptrace is not permitted");
+  run_until([&] { return read_process(pid).pid == 0; });  // Reaped after all.
 }
 
 TEST_CASE("of a check that is asked for anew the first one does not tell",
