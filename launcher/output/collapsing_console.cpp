@@ -21,6 +21,12 @@ CollapsingConsole::CollapsingConsole(asio::io_context& io, OutputConsole& consol
       lines_(window, waiting_bytes_max),
       timer_(io) {}
 
+void CollapsingConsole::use_prefix(const LinePrefix& prefix) {
+  if (prefix == prefix_) return;
+  show_all();
+  prefix_ = prefix;
+}
+
 void CollapsingConsole::remove_writer(int local_rank) {
   lines_.remove_writer(local_rank);
   show_due();

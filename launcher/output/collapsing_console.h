@@ -17,6 +17,9 @@ class CollapsingConsole : public std::enable_shared_from_this<CollapsingConsole>
   // `console` must outlive it.
   CollapsingConsole(asio::io_context& io, OutputConsole& console, LinePrefix prefix);
 
+  // From here on: in each attempt ranks may be others. What waits is shown with the one before.
+  void use_prefix(const LinePrefix& prefix);
+
   void add_writer(int local_rank) { lines_.add_writer(local_rank); }
   void remove_writer(int local_rank);
 

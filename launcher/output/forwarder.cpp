@@ -152,6 +152,7 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
   if (!collapsing) {
     collapsing = std::make_shared<CollapsingConsole>(io, *stream.console, worker.collapsed_prefix);
   }
+  collapsing->use_prefix(worker.collapsed_prefix);
   stream.collapsing = collapsing;
   collapsing->add_writer(worker.local_rank);
 }

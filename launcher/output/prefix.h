@@ -13,6 +13,7 @@ struct LinePrefix {
   std::string role;
   int rank_base = 0;  // Rank of local rank 0.
 
+  bool operator==(const LinePrefix&) const = default;
   std::string of(int local_rank) const;
   // One for several: "[default0-3,7]:". Ascending local ranks.
   std::string of(const std::vector<int>& local_ranks) const;

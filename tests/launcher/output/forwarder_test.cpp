@@ -591,3 +591,36 @@ TEST_CASE("streams that cannot be watched are closed", "[output]") {
     ::close(ends.write);
   }
 }
+
+TEST_CASE("collapsed lines have the ranks of the attempt that they were written in",
+          "[output][collapse]") {
+  Setup setup;
+  const auto worker = [](int local_rank, int rank_base) {
+    WorkerOutput output;
+    output.local_rank = local_rank;
+    output.collapse = true;
+    output.collapsed_prefix = {"[${rank}]:", "", rank_base};
+    output.prefix = output.collapsed_prefix.of(local_rank);
+    return output;
+  };
+  std::array<PipeEnds, 2> pipes = {make_pipe(), make_pipe()};
+  std::array<std::shared_ptr<OutputForwarder::Stream>, 2> streams;
+  for (int rank : {0, 1}) {
+    const auto at = static_cast<std::size_t>(rank);
+    streams[at] = setup.output->add(worker(rank, 4), UniqueFd(pipes[at].read), {});
+  }
+  for (const PipeEnds& pipe : pipes) put(pipe.write, "first\n");
+  CHECK(setup.shown() == "[4-5]:first\n");
+
+  // The first goes on, as one that is kept; in place of the other a new one comes.
+  put(pipes[0].write, "waits\n");
+  setup.output->redirect(*streams[0], worker(0, 2));
+  setup.output->drain(*streams[1]);
+  ::close(pipes[1].write);
+  pipes[1] = make_pipe();
+  streams[1] = setup.output->add(worker(1, 2), UniqueFd(pipes[1].read), {});
+  for (const PipeEnds& pipe : pipes) put(pipe.write, "second\n");
+
+  CHECK(setup.shown() == "[4-5]:first\n[4]:waits\n[2-3]:second\n");
+  for (const PipeEnds& pipe : pipes) ::close(pipe.write);
+}
