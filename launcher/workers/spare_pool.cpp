@@ -23,6 +23,7 @@
 #include "launcher/processes/background_priority.h"
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/kill_tree.h"
+#include "launcher/processes/worker_members.h"
 #include "launcher/workers/rank_channel.h"
 #include "launcher/workers/start_error.h"
 #include "rendezvous/control/first_cause.h"
@@ -62,9 +63,17 @@ std::string end_text(const ExitStatus& status) {
                             : "ended with exit code " + std::to_string(status.exit_code);
 }
 
+// What spares have left behind in this session. The attempts that a spare waits beside leave it be.
+void kill_orphans(int session) {
+  for (const int pid : WorkerMembers::adopted_children()) {
+    if (read_process(pid).session == session) kill_tree(pid);
+  }
+}
+
 // Everything that this spare has started, and itself.
 void kill_spare(const ChildProcess& child) {
   kill_tree(child.pid());
+  kill_orphans(child.pid());
   child.send_to_group(SIGKILL);
 }
 
@@ -206,6 +215,7 @@ void SparePool::Impl::on_ended(int place, const std::shared_ptr<SpareProcess>& s
   const auto status = spare->child.reap();
   if (!status) return;  // Held by a debugger.
   const int pid = spare->child.pid();
+  kill_orphans(pid);
   guard.remove_session(pid);
   output.drain(*spare->stream);
   const bool was_late = std::erase(dying, spare) > 0;
@@ -358,6 +368,12 @@ std::optional<LaunchedChild> SparePool::take(const WorkerSpec& worker, const Dea
 }
 
 void SparePool::stop() { impl_->stop(); }
+
+std::set<int> SparePool::sessions() const {
+  std::set<int> sessions;
+  for (const auto& [place, spare] : impl_->spares) sessions.insert(spare->child.pid());
+  return sessions;
+}
 
 int SparePool::ready() const { return impl_->plan.ready_count(); }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class SparePool {
   // The job is over: kills them, and starts none any more.
   void stop();
 
+  std::set<int> sessions() const;  // Of those that have no rank.
   int ready() const;
   bool is_ready(int place) const;
   bool has_given_up(int place) const;

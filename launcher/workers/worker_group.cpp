@@ -604,9 +604,11 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
   return pids;
 }
 
+// Spares among them: what they have started ends with them, and not with the attempt.
 std::set<int> WorkerGroup::Impl::kept_sessions() const {
   std::set<int> sessions = kept_workers.sessions();
   sessions.merge(workers.kept_sessions());
+  if (spares) sessions.merge(spares->sessions());
   return sessions;
 }
 
@@ -627,18 +629,20 @@ void WorkerGroup::Impl::kill_now() {
   if (all.empty()) return;
   const auto limit = Clock::now() + limits.kill_wait;
   for (;;) {
+    const std::set<int> stay = kept_sessions();  // Spares alone by now.
     for (const auto& worker : all) {
       worker->child.send_to_group(SIGKILL);
-      if (!worker->child.reaped()) members.kill({worker->child.pid()});
+      if (!worker->child.reaped()) members.kill({worker->child.pid()}, stay);
     }
-    members.kill({});
+    members.kill({}, stay);
     for (const auto& worker : all) worker->child.reap();
     bool left = std::any_of(all.begin(), all.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
-    for (int pid : members.left_behind()) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
+    for (int pid : members.left_behind(stay))
+      left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
     if (!left) break;
     if (Clock::now() > limit) {
-      members.kill_guards({});
+      members.kill_guards({}, stay);
       break;
     }
     ::usleep(500);

@@ -254,3 +254,41 @@ TEST_CASE("a shell is kept ready by two lines, and its files are the spare's and
   job.process.send_signal(SIGTERM);
   CHECK(job.process.wait(60s).ended);
 }
+
+TEST_CASE("what a spare has started goes with it, and not with the attempt that it waits beside") {
+  const std::string hook =
+      "fd=${DDPRUN_SPARE_FD:-}; if [ \"$fd\" ]; then (sleep 300 & echo helper $!); echo >&$fd; "
+      "while IFS= read -r -d '' entry && [ \"$entry\" ]; do export \"$entry\"; done <&$fd; fi; ";
+  Job job({"/bin/bash", "-c",
+           hook + "echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE is pid "
+                  "$BASHPID; while :; do sleep 0.02; done"});
+  const auto helpers = [&] {
+    std::vector<int> pids;
+    const std::string text = ":helper ";
+    const std::string& output = job.process.output();
+    for (auto at = output.find(text); at != output.npos; at = output.find(text, at + 1)) {
+      pids.push_back(std::stoi(output.substr(at + text.size())));
+    }
+    return pids;
+  };
+  REQUIRE(job.wait_for_workers(0));
+  REQUIRE(job.wait_until_ready(2));
+  REQUIRE(job.wait_until([&] { return helpers().size() == 2; }));
+  const auto spares = job.pids("spare_ready");
+
+  ::kill(job.pid_of(0, 1), SIGKILL);
+
+  REQUIRE(job.wait_for_workers(1));
+  CHECK(job.pid_of(1, 1) == spares.at(1));
+  for (const int pid : helpers()) CHECK_FALSE(wait_until_gone({pid}, 0s));
+  REQUIRE(job.wait_until([&] {
+    const auto again = job.pids("spare_ready");
+    return again.at(0) != spares.at(0) && again.at(1) != spares.at(1);
+  }));
+  REQUIRE(job.wait_until([&] { return helpers().size() == 4; }));
+  job.process.send_signal(SIGTERM);
+  const auto result = job.process.wait(60s);
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(wait_until_gone(helpers(), 10s));
+}
