@@ -8,6 +8,7 @@
 #include <csignal>
 #include <utility>
 
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
@@ -17,6 +18,7 @@ void handle_all(asio::signal_set& set, const std::vector<int>& signals) {
   for (const int signal : signals) {
     asio::error_code error;
     set.add(signal, error);
+    rendezvous::unblock_signal(signal);  // Now, as one may have come before.
     if (error) {
       spdlog::warn("cannot handle {}: {}", rendezvous::signal_name(signal), error.message());
     }

@@ -31,6 +31,7 @@
 #include "launcher/ssh/hosts_job.h"
 #include "launcher/ssh/started_node.h"
 #include "launcher/subcommands.h"
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/secure/security_error.h"
 
@@ -133,8 +134,10 @@ int unless_unsaid(int status) {
 
 int main(int argc, char** argv) {
   ddprun::command_line::fill_closed_streams();
-  // Who started us may ignore it, and the kernel would then reap our children before we do.
+  // Who started us may ignore it, and the kernel would then reap our children before we do; or have
+  // it blocked, and nothing would tell of what workers leave behind.
   std::signal(SIGCHLD, SIG_DFL);
+  ddprun::rendezvous::unblock_signal(SIGCHLD);
   const std::string status_file = take_status_file();
   const int status = unless_unsaid(run(argc, argv));
   if (status_file.empty()) return status;

@@ -23,4 +23,13 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+// For who is to hear of it: a process begins with those blocked that whoever started it had
+// blocked.
+inline void unblock_signal(int signal) {
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+}
+
 }  // namespace ddprun::rendezvous

@@ -94,6 +94,34 @@ TEST_CASE("a signal ends running workers") {
   }
 }
 
+TEST_CASE("a signal is heard, too, where who started us has it blocked") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  const Place place;
+  const std::vector<std::string> blocking = {"env", "--block-signal=TERM,CHLD"};
+  Process job(blocking + two_workers({}, say_up_and_wait), place.variables());
+  REQUIRE(wait_for_both_up(job));
+
+  const Ending ending = end_by(job, SIGTERM);
+
+  INFO(ending.result.output);
+  CHECK(ending.result.status == 75);
+  CHECK(ending.took < soon());
+  check_nothing_left(place);
+}
+
+TEST_CASE("what a worker has left is heard of, too, where who started us has SIGCHLD blocked") {
+  const Place place;
+  const std::vector<std::string> blocking = {"env", "--block-signal=CHLD"};
+
+  const ProcessResult result = run(
+      blocking + launch({"--standalone"}) + shell("sleep 300 & exit 3"), 60s, place.variables());
+
+  INFO(result.output);
+  CHECK(result.status == 3);
+  CHECK(result.seconds < 30);  // The grace of what a failed worker has left.
+  check_nothing_left(place);
+}
+
 TEST_CASE("a signal that launcher and workers get together is nobody's failure") {
   const Place place;
   Process job(two_workers({}, say_up_and_wait), place.variables());
