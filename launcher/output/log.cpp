@@ -116,9 +116,13 @@ UniqueFd OutputLog::open(const std::string& path) {
 
 int OutputLog::write(std::string_view bytes) {
   while (!bytes.empty()) {
+    const LogCut before = cut_;
     const LogCut::Step step = cut_.next(bytes);
     if (step.new_file) {
-      if (const int error = begin_next_file()) return error;
+      if (const int error = begin_next_file()) {
+        cut_ = before;  // The file is as full as it was, and may have its number already.
+        return error;
+      }
     }
     const int error = command_line::write_all(fd_.get(), bytes.substr(0, step.bytes)).error;
     if (error != 0) return error;

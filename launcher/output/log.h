@@ -48,7 +48,8 @@ class OutputLog {
   // Makes the folders too. Throws std::system_error, naming the path.
   explicit OutputLog(std::string path, LogRotation rotation = {});
 
-  // 0, or the errno of what went wrong.
+  // 0, or the errno of what went wrong. A next file that cannot be begun is tried again by the next
+  // call, and no full one grows meanwhile.
   int write(std::string_view bytes);
 
   // The descriptor alone, for a child that writes by itself. Throws as the constructor does.

@@ -261,6 +261,20 @@ TEST_CASE("a full log keeps its number where a rename or a link would not spare 
   }
 }
 
+TEST_CASE("a next log file that cannot be made is made when it can be", "[output][log]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  OutputLog log(path, {8, -1});
+  CHECK(log.write("1234567\n") == 0);
+  const bool tried = ddprun::testing::with_failing_calls({{__NR_openat}}, ENOSPC, [&] {
+    for (int time = 0; time < 2; ++time) CHECK(log.write("de\n") == ENOSPC);
+  });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(log.write("fg\n") == 0);
+  CHECK(content_of(path + ".1") == "1234567\n");
+  CHECK(content_of(path) == "fg\n");
+}
+
 TEST_CASE("two who write one log at the same time overwrite nothing", "[output][log]") {
   constexpr int lines = 1'000;
   const ddprun::testing::TemporaryFolder folder;
