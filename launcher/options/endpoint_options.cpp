@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "launcher/options/values.h"
+#include "rendezvous/control/clean_text.h"
 #include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/time_text.h"
@@ -38,10 +39,13 @@ void decide_run_id(const SplitArguments& given, LaunchOptions& result) {
   }
   if (result.run_id.empty() || (result.standalone && id == nullptr))
     result.run_id = random_run_id();
-  if (!is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
+  // It comes to other nodes in JSON, which can hold nothing else.
+  const bool is_utf8 = rendezvous::clean_text(result.run_id, result.run_id.size()) == result.run_id;
+  if (!is_utf8 || !is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
       result.run_id.size() > run_id_bytes_max) {
     throw usage_error("--rdzv-id: expected at most " + std::to_string(run_id_bytes_max) +
-                      " printable characters without '/', as it names the folder of the logs");
+                      " bytes of printable characters (UTF-8) without '/', as it names the folder "
+                      "of the logs");
   }
 }
 

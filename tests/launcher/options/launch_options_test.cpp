@@ -495,6 +495,8 @@ TEST_CASE("the job's id", "[options]") {
   CHECK(options({"--rdzv-id=7"}).run_id == "7");
   CHECK(options({"--rdzv-id="}).run_id.size() == 36);
   CHECK(check_contains(error_of({"--rdzv-id=a/b"}), "--rdzv-id"));
+  CHECK(options({"--rdzv-id=a\xc3\xa9"}).run_id == "a\xc3\xa9");
+  CHECK(check_contains(error_of({"--rdzv-id=a\xff"}), "--rdzv-id"));
 }
 
 TEST_CASE("the rendezvous configuration", "[options]") {
