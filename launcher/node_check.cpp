@@ -95,7 +95,8 @@ struct NodeCheck::Run {
     over = false;
     process.close_input();
     try {
-      guard.emplace().add_session(process.pid());
+      guard.emplace().wait_until_it_runs();
+      guard->add_session(process.pid());
     } catch (const std::system_error& failure) {
       spdlog::warn("no guard ends this node's check should this launcher be killed: {}",
                    failure.what());

@@ -97,15 +97,6 @@ void close_what_is_not_ours(int socket) {
   close_from(socket_fd + 1);
 }
 
-// Until it has left this process's group and has its name, which takes it no longer than to run: on
-// a busy machine a launcher may be killed before that, by another one whose worker it is, and its
-// guard with it. There are no workers yet, nor a folder, that would need it.
-void wait_until_it_runs(int socket) {
-  pollfd word{socket, POLLIN, 0};
-  char byte = 0;
-  if (::poll(&word, 1, run_limit_ms) == 1) ::recv(socket, &byte, sizeof byte, MSG_DONTWAIT);
-}
-
 // With all signals blocked, as it was forked.
 [[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
   ::setsid();
@@ -160,7 +151,7 @@ void ChildGuard::start() {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
   }
   rendezvous::UniqueFd ours(sockets[0]);
-  rendezvous::UniqueFd theirs(sockets[1]);
+  const rendezvous::UniqueFd theirs(sockets[1]);
   // It is in this process's group until it has run: a Ctrl-C would come to the handlers there, too,
   // which write to a pipe that is this process's, and be taken for a second one.
   const rendezvous::BlockedSignals no_handler_runs_in_the_child;
@@ -173,9 +164,15 @@ void ChildGuard::start() {
     throw std::system_error(errno, std::generic_category(), "cannot start the guard process");
   }
   add_spawned_child(pid_);
-  theirs.reset();
-  wait_until_it_runs(ours.get());
   socket_ = std::move(ours);
+  runs_ = false;
+}
+
+void ChildGuard::wait_until_it_runs() {
+  if (std::exchange(runs_, true)) return;
+  pollfd word{socket_.get(), POLLIN, 0};
+  char byte = 0;
+  if (::poll(&word, 1, run_limit_ms) == 1) ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT);
 }
 
 ChildGuard::~ChildGuard() {
@@ -195,6 +192,7 @@ bool ChildGuard::replace_if_ended() {
   // The workers keep the variable that they were started with, and so does the new guard.
   send_left_behind();
   for (const int session : sessions_) tell(session);
+  wait_until_it_runs();
   return true;
 }
 

@@ -38,6 +38,11 @@ class ChildGuard {
   // To be set in every worker, as NAME=value.
   const std::string& variable() const { return variable_; }
 
+  // Before the first worker. Until then it has neither its name nor a process group of its own: on
+  // a busy machine a launcher that is itself the worker of another one might be killed before that,
+  // and its guard with it. Forked a while before, it costs no time.
+  void wait_until_it_runs();
+
   // Reaps a guard that somebody killed, and starts another one that knows the same. Whether it did.
   // Throws as the constructor does; the job then goes on without a guard.
   bool replace_if_ended();
@@ -61,6 +66,7 @@ class ChildGuard {
   LeftBehind left_;
   rendezvous::UniqueFd socket_;
   int pid_ = -1;
+  bool runs_ = false;
 };
 
 }  // namespace ddprun::launcher

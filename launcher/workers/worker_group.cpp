@@ -143,6 +143,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
   workers.clear();
+  guard->wait_until_it_runs();
   try {
     for (const WorkerSpec& spec : specs) start_one(spec, writers == 1);
   } catch (...) {
@@ -158,6 +159,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
 void WorkerGroup::Impl::stand_by(const std::vector<WorkerSpec>& spare_specs) {
   if (state.active() || !make_spares) return;
   make_guard(static_cast<int>(spare_specs.size()));
+  guard->wait_until_it_runs();
   spares->attempt_started(spare_specs);
 }
 
