@@ -77,6 +77,22 @@ TEST_CASE("a rank that leaves early is named over MPI") {
   CHECK(contains(errors[2], "rank 1 closed the communicator"));
 }
 
+TEST_CASE("a communicator over MPI in a global variable ends a job that has gone well as such") {
+  TemporaryFolder folder;
+  const auto result = run(mpirun(3, {DDPRUN_MPI_WORKER, "global", folder.path()}), limit);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK(content_of(folder / rank) == "nothing was wrong");
+  }
+}
+
+TEST_CASE("a rank over MPI that ends with a global communicator is named, and not waited for") {
+  const auto errors = errors_in("global-leaves");
+  CHECK(contains(errors[0], "rank 1 closed the communicator"));
+  CHECK(contains(errors[2], "rank 1 closed the communicator"));
+}
+
 #if defined(DDPRUN_WITH_TRAIN)
 TEST_CASE("two workers under mpirun train the weights of the cpu backend, over MPI and over cpu") {
   TemporaryFolder folder;

@@ -16,6 +16,8 @@ using namespace ddprun::worker;
 
 namespace {
 
+std::unique_ptr<Communicator> global;  // Destroyed by exit(), after MPI has ended.
+
 void reduce(Communicator& communicator, std::size_t count) {
   std::vector<float> data(count, 1.0f);
   communicator.all_reduce(data.data(), count, DataType::Float32, ReduceOp::Sum);
@@ -110,6 +112,10 @@ void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
   reduce(*communicator, 100);
   if (mode == "late") return come_late(communicator, folder, env);
   if (mode == "late-to-meet") return meet_late(folder, env);
+  if (mode == "global") {
+    global = std::move(communicator);
+    return;
+  }
   if (mode == "other-message") return exchange(*communicator);
   if (communicator->rank() != 1) return reduce(*communicator, 5000);
   if (mode == "other-count") {
@@ -121,6 +127,8 @@ void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
   } else if (mode == "abort") {
     std::thread([&] { communicator->abort("the user pressed stop"); }).join();
     communicator->barrier();
+  } else if (mode == "global-leaves") {
+    global = std::move(communicator);
   } else if (mode == "leave") {
     communicator.reset();
     throw CommunicatorError("left");
@@ -150,6 +158,7 @@ int main(int, char** argv) {
   const auto temporary = folder / (std::to_string(env.rank) + ".part");
   std::ofstream(temporary) << said;
   std::filesystem::rename(temporary, folder / std::to_string(env.rank));
+  if (global) return 0;
   wait_until([&] { return all_have_spoken(folder, env.world_size); });
   return 3;
 }

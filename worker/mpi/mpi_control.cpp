@@ -9,15 +9,29 @@ MpiControl::MpiControl(MpiRuntime& runtime, MPI_Comm comm, int rank, int world_s
     : runtime_(runtime), comm_(comm), rank_(rank), departed_(static_cast<std::size_t>(world_size)) {
   const auto lock = runtime_.lock();
   listen(lock);
+  runtime_.at_end(this, [this](const MpiRuntime::Lock& held) {
+    leave(held);
+    record("MPI has ended, before this communicator was destroyed");  // For calls from now on.
+  });
 }
 
 MpiControl::~MpiControl() {
-  if (is_copy()) return;
+  if (is_cut_off()) return;
   const auto lock = runtime_.lock();
+  runtime_.forget(this);
+  leave(lock);
+}
+
+void MpiControl::leave(const MpiRuntime::Lock& lock) noexcept {
   if (!aborted()) tell_all(lock, Kind::Goodbye, "");
   if (hearing_ == MPI_REQUEST_NULL) return;
   MPI_Cancel(&hearing_);
   MPI_Wait(&hearing_, MPI_STATUS_IGNORE);
+}
+
+bool MpiControl::is_cut_off() const noexcept {
+  int finished = 0;
+  return !owner_.is_this() || MPI_Finalized(&finished) != MPI_SUCCESS || finished != 0;
 }
 
 void MpiControl::listen(const MpiRuntime::Lock&) {
@@ -57,7 +71,7 @@ void MpiControl::tell_all(const MpiRuntime::Lock&, Kind kind, const std::string&
 }
 
 void MpiControl::abort(const std::string& reason) noexcept {
-  if (is_copy()) {
+  if (is_cut_off()) {
     record(reason);
     return;
   }

@@ -19,10 +19,11 @@ enum MpiTag : int { control_tag = 1, call_tag, contribution_tag, result_tag, hea
 class MpiControl final : public Abortable {
  public:
   MpiControl(MpiRuntime& runtime, MPI_Comm comm, int rank, int world_size);
-  // Says goodbye to all ranks, unless aborted. A copy in a forked child, whose MPI this is not,
-  // calls nothing of it.
+  // Says goodbye to all ranks, unless aborted. A global one has done so before MPI ended.
   ~MpiControl() override;
-  bool is_copy() const noexcept { return !owner_.is_this(); }
+  // Nothing of MPI may be called: in a forked child, whose MPI this is not, and once MPI has ended,
+  // which it does before a global communicator.
+  bool is_cut_off() const noexcept;
 
   void abort(const std::string& reason) noexcept override;
 
@@ -36,6 +37,7 @@ class MpiControl final : public Abortable {
     Kind kind = Kind::Abort;
     char text[1020] = "";
   };
+  void leave(const MpiRuntime::Lock& lock) noexcept;
   void listen(const MpiRuntime::Lock& lock);  // For the next message.
   void tell_all(const MpiRuntime::Lock& lock, Kind kind, const std::string& text) noexcept;
 

@@ -147,7 +147,7 @@ void MpiMessages::make_room() {
 }
 
 MpiMessages::~MpiMessages() {
-  if (peers_.control().is_copy()) return;
+  if (peers_.control().is_cut_off()) return;
   const auto deadline = MpiPeers::Clock::now() + flush_time_max;
   try {
     while (!buffered_.empty() && !peers_.control().aborted() && MpiPeers::Clock::now() < deadline) {

@@ -15,9 +15,7 @@ int owner = 0;  // A forked child must not end the MPI of its parent.
 // who may be waiting for it: then mpirun sees an end without MPI_Finalize, and ends the job.
 void finish(int status, void*) {
   if (status != 0 || ::getpid() != owner) return;
-  int finished = 0;
-  MPI_Finalized(&finished);
-  if (finished == 0) MPI_Finalize();
+  MpiRuntime::get().end();
 }
 
 }  // namespace
@@ -43,6 +41,18 @@ MpiRuntime::MpiRuntime() {
         "this MPI may be called by one thread of a process only, but gradients are exchanged by "
         "another thread than computes them: MPI_THREAD_SERIALIZED is needed");
   }
+}
+
+// Global objects are destroyed after this: exit() goes back in the order in which things began.
+void MpiRuntime::end() {
+  int finished = 0;
+  MPI_Finalized(&finished);
+  if (finished != 0) return;
+  {
+    const auto lock = this->lock();
+    for (const auto& [who, last] : lasts_) last(lock);
+  }
+  MPI_Finalize();
 }
 
 std::string MpiRuntime::version() const {
