@@ -284,6 +284,8 @@ std::string describe_current_exception() {
 }
 
 bool record(const std::string& message, Fault fault) noexcept {
+  // Nobody has said yet where it goes. What follows is then the first that can be recorded.
+  if (error_places[error_place.load()].owner == 0) return false;
   if (!is_to_record()) return true;
   bool well = false;
   try {
@@ -318,6 +320,12 @@ bool record_usage_error(const std::string& message) noexcept {
 void follow_error_file() {
   if (scratch_fd < 0) return;
   change_error_file(environment_variable("TORCHELASTIC_ERROR_FILE").value_or(""));
+  // What this process has told and lived through, as a call that was refused, is no attempt's cause
+  // but the last one's. One that is still being written ends in that attempt's file.
+  if (recorded) {
+    recorded = false;
+    recording_thread = 0;
+  }
 }
 
 void install_error_handlers(const WorkerEnv& env) {

@@ -80,6 +80,20 @@ TEST_CASE("16.3: a worker in its next attempt dies into that one's error file, h
   }
 }
 
+TEST_CASE("a worker that has lived through what it recorded records again in its next attempt",
+          "[worker][error_file][recovery]") {
+  const Folder folder;
+  const fs::path first = folder / "first", second = folder / "second";
+  run_child(first, [&] {
+    record_error("a call was refused");
+    ::setenv("TORCHELASTIC_ERROR_FILE", second.c_str(), 1);
+    follow_error_file();
+    record_error("the disk is full");
+  });
+  CHECK(read_json(first)["message"]["message"] == "a call was refused");
+  CHECK(read_json(second)["message"]["message"] == "the disk is full");
+}
+
 TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {
   const Folder folder;
   const fs::path file = folder / "error.json";
@@ -235,6 +249,25 @@ TEST_CASE("an error file that cannot be written changes nothing else", "[worker]
   const int status =
       run_child("/nonexistent/error.json", [] { ::_exit(record_error("lost") ? 1 : 9); });
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 9));
+}
+
+TEST_CASE(
+    "what is recorded before the handlers are there is said to be lost, and loses nothing else",
+    "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder / "error.json";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (record_error("too early")) ::_exit(1);
+    WorkerEnv env;
+    env.error_file = file.string();
+    install_error_handlers(env);
+    ::_exit(record_error("in time") ? 0 : 2);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(read_json(file)["message"]["message"] == "in time");
 }
 
 TEST_CASE("without an error file nothing is written", "[worker][error_file]") {
