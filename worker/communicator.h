@@ -154,6 +154,10 @@ class Communicator {
 
   // Ends all blocked and later calls on every rank with an error that carries `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
+  // A failure of this rank whose exception is on its way to somebody who will declare it
+  // (declare_failure.h). Where nobody does, `reason` is recorded and told instead: by this rank's
+  // next call, by the end of this communicator, or some seconds later (not over MPI).
+  virtual void abort_unless_told(const std::string& /*reason*/) noexcept {}
   // The reason of an abort, of whichever rank, as far as this one has heard of it; nothing while
   // calls can be made. From any thread, at the cost of a load: who computes for long between two
   // calls asks, and need not compute what nobody will use.

@@ -25,8 +25,8 @@ using MakeModuleCommunicator = Communicator*(const WorkerEnv* env,
 
 // Its name in the CUDA module and in that for MPI. Another one whenever Communicator has other
 // functions, so that a module of another version is refused.
-inline constexpr char cuda_module_entry[] = "ddprun_make_nccl_communicator_2";
-inline constexpr char mpi_module_entry[] = "ddprun_make_mpi_communicator_2";
+inline constexpr char cuda_module_entry[] = "ddprun_make_nccl_communicator_3";
+inline constexpr char mpi_module_entry[] = "ddprun_make_mpi_communicator_3";
 
 // What an entry point does: exceptions stay within the module that threw them.
 template <class Made>

@@ -96,6 +96,9 @@ class TracingCommunicator : public Communicator {
   void wait_ends(Stream stream) override { inner_->wait_ends(stream); }
   std::chrono::nanoseconds waited() override { return inner_->waited(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept override {
+    inner_->abort_unless_told(reason);
+  }
   std::optional<std::string> aborted() const override { return inner_->aborted(); }
 
  private:

@@ -1,18 +1,10 @@
-// A rank that fails says so first: what its peers find at the moment when they hear of it. Ranks
-// are processes here, since the error file is one per process.
+// A rank that fails says so first: what its peers find at the moment when they hear of it.
 #include "worker/declare_failure.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
+#include <stdexcept>
 
 #include "tests/testing/catch.h"
-#include "tests/testing/temporary_folder.h"
-#include "tests/testing/text.h"
-#include "tests/worker/communicator_cluster.h"
-#include "worker/error_file.h"
+#include "tests/worker/told_peers.h"
 
 using namespace ddprun::worker;
 using ddprun::testing::contains;
@@ -21,62 +13,80 @@ using ddprun::testing::TemporaryFolder;
 
 namespace {
 
-constexpr int failing_rank = 1;
-
-// What a failing rank does about it, before the exception closes its communicator.
-enum class Manner { Declared, Silent };
-
 // Rank 1 refuses its work, as `train` a checkpoint of another model; the others wait for it.
-// `seen` gets what they were told, and what the failing rank's error file held at that moment.
-void run_rank(int rank, const Cluster& cluster, std::shared_ptr<MappedExchange::Board> board,
-              Manner manner, const TemporaryFolder& folder) {
-  WorkerEnv env;
-  env.error_file = folder / ("error" + std::to_string(rank) + ".json");
-  install_error_handlers(env);
-  const auto comm = connect_rank(cluster, rank, std::move(board));
-  try {
-    comm->barrier();
-    if (rank == failing_rank) throw std::runtime_error("this is a checkpoint of another model");
-    comm->barrier();
-  } catch (const CommunicatorError& error) {
-    std::ofstream(folder / ("seen" + std::to_string(rank))) << error.what() << '\n'
-                                                            << content_of(folder / "error1.json");
-  } catch (const std::exception& error) {
-    if (manner == Manner::Declared) declare_failure(comm.get(), error.what());
-    throw;
+void refuse(Communicator& communicator) {
+  communicator.barrier();
+  if (communicator.rank() == failing_rank) {
+    throw std::runtime_error("this is a checkpoint of another model");
   }
+  communicator.barrier();
 }
 
-// The texts of ranks 0 and 2.
-std::vector<std::string> seen_by_peers(Wiring wiring, Manner manner) {
-  const TemporaryFolder folder;
-  const Cluster cluster{.world = 3, .wiring = wiring};
-  const auto board = MappedExchange::create(cluster.world);
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < cluster.world; ++rank) {
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
-    try {
-      run_rank(rank, cluster, board, manner, folder);
-    } catch (const std::exception& error) {
-      record_error(std::string("too late: ") + error.what());
-    }
-    ::_exit(0);
+void check_seen(Wiring wiring, const std::function<void(Communicator&)>& body,
+                const std::string& told, const std::string& recorded) {
+  for (const std::string& seen : seen_by_peers(wiring, body)) {
+    INFO(name_of(wiring) << ": " << seen);
+    CHECK(contains(seen, told));
+    CHECK(contains(seen, R"("message": ")" + recorded + '"'));
+    CHECK_FALSE(contains(seen, "too late"));
   }
-  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-  return {content_of(folder / "seen0"), content_of(folder / "seen2")};
 }
 
 }  // namespace
 
 TEST_CASE("peers hear why a rank failed when its error file is there already",
           "[worker][declare_failure]") {
+  const auto declared = [](Communicator& communicator) {
+    try {
+      refuse(communicator);
+    } catch (const CommunicatorError&) {
+      throw;
+    } catch (const std::exception& error) {
+      declare_failure(&communicator, error.what());
+      throw;
+    }
+  };
   for (const Wiring wiring : wirings) {
-    for (const std::string& seen : seen_by_peers(wiring, Manner::Declared)) {
-      INFO(name_of(wiring) << ": " << seen);
-      CHECK(contains(seen, "rank 1 failed: this is a checkpoint of another model"));
-      CHECK(contains(seen, R"("message": "this is a checkpoint of another model")"));
-      CHECK_FALSE(contains(seen, "too late"));
+    check_seen(wiring, declared, "rank 1 failed: this is a checkpoint of another model",
+               "this is a checkpoint of another model");
+  }
+}
+
+TEST_CASE("peers hear of a call that was refused when it is recorded already",
+          "[worker][declare_failure]") {
+  const auto average = [](Communicator& communicator) {
+    int number = 0;
+    const bool wrong = communicator.rank() == failing_rank;
+    communicator.all_reduce(&number, 1, DataType::Int32, wrong ? ReduceOp::Average : ReduceOp::Sum);
+  };
+  const auto null = [](Communicator& communicator) {
+    if (communicator.rank() == failing_rank) communicator.send(nullptr, 1, DataType::Int32, 0);
+    communicator.barrier();
+  };
+  const std::string no_average = "rank 1: the average of integers is not an integer: use sum";
+  for (const Wiring wiring : wirings) {
+    check_seen(wiring, average, no_average,
+               "all_reduce(count=1, int32, average), call 1 failed on rank 1: " + no_average);
+    check_seen(wiring, null, "rank 1: the data is a null pointer",
+               "send/recv(count=1, int32), call 1 failed on rank 1: rank 1: the data is a null "
+               "pointer");
+  }
+}
+
+TEST_CASE("what nobody declares is recorded and told by the next call, or by the end",
+          "[worker][declare_failure]") {
+  for (const bool calls : {true, false}) {
+    const auto swallowed = [&](Communicator& communicator) {
+      communicator.barrier();
+      if (communicator.rank() == failing_rank) {
+        communicator.abort_unless_told("rank 1 failed: of what it does not tell");
+        if (!calls) return;
+      }
+      communicator.barrier();
+    };
+    for (const Wiring wiring : wirings) {
+      check_seen(wiring, swallowed, "rank 1 failed: of what it does not tell",
+                 "rank 1 failed: of what it does not tell");
     }
   }
 }
@@ -84,7 +94,7 @@ TEST_CASE("peers hear why a rank failed when its error file is there already",
 TEST_CASE("a rank whose exception closes the communicator is said to have failed, not to have left",
           "[worker][declare_failure]") {
   for (const Wiring wiring : wirings) {
-    for (const std::string& seen : seen_by_peers(wiring, Manner::Silent)) {
+    for (const std::string& seen : seen_by_peers(wiring, refuse)) {
       INFO(name_of(wiring) << ": " << seen);
       CHECK(contains(seen, "rank 1 failed: an exception ended it"));
     }

@@ -57,6 +57,9 @@ class CpuCommunicator final : public Communicator {
   void barrier(Stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void abort(const std::string& reason) noexcept override { peers_.abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept override {
+    peers_.abort_unless_told(reason);
+  }
   std::optional<std::string> aborted() const override { return peers_.aborted(); }
 
  private:

@@ -58,6 +58,7 @@ class CpuPeers {
   PeerStreams& streams() { return *streams_; }
   CallGuard& guard() { return guard_; }
   void abort(const std::string& reason) noexcept { watch_.abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept { watch_.abort_unless_told(reason); }
   std::optional<std::string> aborted() const { return watch_.reason_if_aborted(); }
 
   // One call in progress. Steps are counted over all collectives, alike on all ranks.

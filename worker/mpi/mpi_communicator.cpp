@@ -28,6 +28,8 @@ MpiCommunicator::~MpiCommunicator() {
   // As PeerWatch does: no goodbye. First of all, because what follows may take a moment.
   if (std::uncaught_exceptions() > exceptions_before_) {
     abort("rank " + std::to_string(rank()) + failure_without_words);
+  } else {
+    peers_.control().tell_untold();
   }
   // A call that failed has left receives behind, and MPI writes to them whenever data comes.
   if (peers_.control().aborted()) new std::vector<unsigned char>(std::move(scratch_));
@@ -206,7 +208,7 @@ std::shared_ptr<void> MpiCommunicator::allocate(std::size_t bytes) {
 }  // namespace ddprun::worker
 
 extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
-ddprun_make_mpi_communicator_2(const ddprun::worker::WorkerEnv* env,
+ddprun_make_mpi_communicator_3(const ddprun::worker::WorkerEnv* env,
                                const ddprun::worker::CommunicatorOptions* options, char* error,
                                std::size_t error_bytes) {
   return ddprun::worker::make_for_program<ddprun::worker::MpiCommunicator>(*env, *options, error,

@@ -56,6 +56,9 @@ class MpiCommunicator final : public Communicator {
   void barrier(Stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void abort(const std::string& reason) noexcept override { peers_.control().abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept override {
+    peers_.control().abort_unless_told(reason);
+  }
   std::optional<std::string> aborted() const override {
     return peers_.control().reason_if_aborted();
   }

@@ -297,7 +297,7 @@ void NcclCommunicator::wait_for(const Call& call, Stream stream) {
 }  // namespace ddprun::worker
 
 extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
-ddprun_make_nccl_communicator_2(const ddprun::worker::WorkerEnv* env,
+ddprun_make_nccl_communicator_3(const ddprun::worker::WorkerEnv* env,
                                 const ddprun::worker::CommunicatorOptions* options, char* error,
                                 std::size_t error_bytes) {
   return ddprun::worker::make_for_program<ddprun::worker::NcclCommunicator>(*env, *options, error,

@@ -63,6 +63,9 @@ class NcclCommunicator final : public Communicator {
   void wait_ends(Stream stream) override;
   std::chrono::nanoseconds waited() override { return stopwatch_.total(); }
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept override {
+    group_.abort_unless_told(reason);
+  }
   std::optional<std::string> aborted() const override { return group_.reason_if_aborted(); }
 
  private:

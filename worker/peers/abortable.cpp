@@ -1,6 +1,10 @@
 // One reason, whichever thread comes first with it.
 #include "worker/peers/abortable.h"
 
+#include <utility>
+
+#include "worker/error_file.h"
+
 namespace ddprun::worker {
 
 std::string Abortable::reason() const {
@@ -20,6 +24,30 @@ bool Abortable::record(const std::string& reason) noexcept {
   // consistent.
   aborted_.store(true, std::memory_order_seq_cst);
   return true;
+}
+
+void Abortable::abort_unless_told(const std::string& reason, std::chrono::milliseconds) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    untold_ = reason;
+    has_untold_ = true;
+  } catch (...) {  // Out of memory: the communicator's end tells less.
+  }
+}
+
+void Abortable::tell_kept_reason() noexcept {
+  try {
+    std::string reason;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!has_untold_.exchange(false) || aborted()) return;
+      reason = std::move(untold_);
+    }
+    record_error(reason);  // Before a peer hears of it (declare_failure.h).
+    abort(reason);
+  } catch (...) {
+    abort("");
+  }
 }
 
 }  // namespace ddprun::worker

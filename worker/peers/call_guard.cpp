@@ -3,6 +3,8 @@
 
 #include <cassert>
 
+#include "worker/error_file.h"
+
 namespace ddprun::worker {
 
 bool is_supported(DataType type, ReduceOp op) {
@@ -29,6 +31,7 @@ Call CallGuard::begin(CallKind kind, std::size_t count, DataType type,
   call.op = op;
   call.root = root;
   call.sequence = ++calls_;
+  group_.tell_untold();
   throw_if_aborted(call);
   // Counted before anything is checked: a call that is refused here is made by the peers all the
   // same, and theirs must not meet this rank's next one.
@@ -53,15 +56,19 @@ Call CallGuard::begin_message(const char* name, const void* data, std::size_t co
   call.count = count;
   call.type = type;
   call.sequence = ++(sends ? sent_ : received_)[static_cast<std::size_t>(peer)];
+  group_.tell_untold();
   throw_if_aborted(call);
   require(count <= SIZE_MAX / 16, call, "this many elements do not fit any memory");
   require(data != nullptr || count == 0, call, "the data is a null pointer");
   return call;
 }
 
+std::string CallGuard::text_of(const Call& call, const std::string& reason) const {
+  return to_string(call) + " failed on rank " + std::to_string(rank_) + ": " + reason;
+}
+
 void CallGuard::throw_aborted(const Call& call) const {
-  throw CommunicatorError(to_string(call) + " failed on rank " + std::to_string(rank_) + ": " +
-                          group_.reason());
+  throw CommunicatorError(text_of(call, group_.reason()));
 }
 
 void CallGuard::fail(const Call& call, const std::string& reason) {
@@ -71,11 +78,18 @@ void CallGuard::fail(const Call& call, const std::string& reason) {
   throw_aborted(call);
 }
 
+void CallGuard::fail_alone(const Call& call, std::string_view problem) {
+  const std::string reason = "rank " + std::to_string(rank_) + ": " + std::string(problem);
+  if (!group_.aborted()) record_error(text_of(call, reason));
+  fail(call, reason);
+}
+
 void CallGuard::fail_occupied() {
   const std::string reason =
       "rank " + std::to_string(rank_) +
       ": a second thread is inside a call of this communicator, or a callback called it; one at a "
       "time may";
+  if (!group_.aborted()) record_error(reason);
   group_.abort(reason);
   throw CommunicatorError(reason);
 }

@@ -3,8 +3,8 @@
 //
 //   begin() --> ok: the Call, as all ranks must make it
 //           --> aborted already: CommunicatorError with the first reason, whoever had it
-//           --> cannot be done:  abort() first, because the other ranks wait for this one, then the
-//                                same error
+//           --> cannot be done:  recorded as what this rank fails of, then abort(), because the
+//                                other ranks wait for this one, then the same error
 #pragma once
 
 #include <atomic>
@@ -42,9 +42,12 @@ class CallGuard {
   }
   // Ends the group; throws CommunicatorError with the first reason, which may be another one.
   [[noreturn]] void fail(const Call& call, const std::string& reason);
-  // Fails with "rank N: problem".
+  // The same with "rank N: problem", for what is the matter on this rank alone: recorded as its
+  // failure before a peer hears of it, or the peer would be blamed (declare_failure.h). Not where
+  // the group was aborted before: what follows from a peer's failure is none of this rank's.
+  [[noreturn]] void fail_alone(const Call& call, std::string_view problem);
   void require(bool condition, const Call& call, std::string_view problem) {
-    if (!condition) fail(call, "rank " + std::to_string(rank_) + ": " + std::string(problem));
+    if (!condition) fail_alone(call, problem);
   }
 
   // This thread is inside a call for as long as the object lives. What calls share has no lock, so
@@ -62,6 +65,7 @@ class CallGuard {
 
  private:
   [[noreturn]] void throw_aborted(const Call& call) const;
+  std::string text_of(const Call& call, const std::string& reason) const;
   [[noreturn]] void fail_occupied();
 
   const int rank_;

@@ -72,8 +72,9 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
       send_errors_(peers_.size()),
       answers_(peers_.size()),
       exceptions_before_(std::uncaught_exceptions()),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!stop_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      look_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_ || !look_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
   const bool alone = std::none_of(peers_.begin(), peers_.end(),
                                   [](const Peer& peer) { return bool(peer.connection); });
   if (!alone) thread_ = std::thread([this] { run(); });
@@ -85,7 +86,9 @@ PeerWatch::~PeerWatch() {
     leave_to_parent(changed_);
     return;
   }
-  if (!aborted() && std::uncaught_exceptions() > exceptions_before_) {
+  const bool thrown = std::uncaught_exceptions() > exceptions_before_;
+  if (!thrown) tell_untold();
+  if (!aborted() && thrown) {
     send_to_all(kind_abort, "rank " + std::to_string(own_rank(peers_)) + failure_without_words);
   } else if (!aborted()) {
     send_to_all(kind_goodbye, "");
@@ -109,6 +112,14 @@ void PeerWatch::abort(const std::string& reason) noexcept {
     send_to_all(kind_abort, this->reason().substr(0, text_bytes_max));
   } catch (...) {  // Without memory for a copy: the connections' end tells that this rank is gone.
   }
+}
+
+void PeerWatch::abort_unless_told(const std::string& reason,
+                                  std::chrono::milliseconds after) noexcept {
+  Abortable::abort_unless_told(reason, after);
+  telling_at_ = std::chrono::steady_clock::now() + after;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(look_.get(), &one, sizeof(one));
 }
 
 std::vector<std::string> PeerWatch::names() const {
@@ -160,17 +171,17 @@ void PeerWatch::catch_up() {
 
 void PeerWatch::run() {
   std::vector<pollfd> polled;
-  std::vector<std::size_t> ranks;  // Of polled[1..].
+  std::vector<std::size_t> ranks;  // Of polled[2..].
   for (const Peer& peer : peers_) open_.push_back(static_cast<bool>(peer.connection));
   for (;;) {
-    polled.assign(1, {stop_.get(), POLLIN, 0});
+    polled = {{stop_.get(), POLLIN, 0}, {look_.get(), POLLIN, 0}};
     ranks.clear();
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       if (!open_[rank]) continue;
       polled.push_back({peers_[rank].connection.get(), POLLIN, 0});
       ranks.push_back(rank);
     }
-    if (::poll(polled.data(), polled.size(), milliseconds_to_verdict()) < 0) {
+    if (::poll(polled.data(), polled.size(), milliseconds_to_next()) < 0) {
       if (errno == EINTR) continue;
       const int error = errno;
       return abort("rank " + std::to_string(own_rank(peers_)) +
@@ -179,9 +190,15 @@ void PeerWatch::run() {
                    (error == EINVAL ? " (raise the limit of open files, ulimit -n)" : ""));
     }
     if (polled[0].revents != 0) return;
+    std::uint64_t looks = 0;
+    [[maybe_unused]] const auto read = ::read(look_.get(), &looks, sizeof(looks));
+    if (std::chrono::steady_clock::now() >= telling_at_.load()) {
+      telling_at_ = std::chrono::steady_clock::time_point::max();
+      tell_untold();
+    }
     reading_ = true;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (polled[i + 1].revents != 0) open_[ranks[i]] = read_from(ranks[i]);
+      if (polled[i + 2].revents != 0) open_[ranks[i]] = read_from(ranks[i]);
     }
     reading_ = false;
     give_verdict();
@@ -226,9 +243,12 @@ void PeerWatch::suspect(std::size_t peer) {
   send_to_all(kind_hearing_query, "");
 }
 
-int PeerWatch::milliseconds_to_verdict() const {
-  if (!suspicion_ || aborted()) return -1;
-  const auto left = suspicion_->until - std::chrono::steady_clock::now();
+int PeerWatch::milliseconds_to_next() const {
+  constexpr auto never = std::chrono::steady_clock::time_point::max();
+  if (aborted()) return -1;
+  const auto next = std::min(telling_at_.load(), suspicion_ ? suspicion_->until : never);
+  if (next == never) return -1;
+  const auto left = next - std::chrono::steady_clock::now();
   return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 

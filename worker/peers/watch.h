@@ -53,10 +53,13 @@ class PeerWatch final : public Abortable {
   PeerWatch(std::vector<Peer> peers, std::function<void()> wake);
   // Says goodbye to all peers; or, where an exception destroys it, that this rank failed: what it
   // was is not known here (declare_failure.h), but a peer must not take it for a rank that was
-  // done. A copy in a forked child says nothing to anybody.
+  // done; or what abort_unless_told() was to tell. A copy in a forked child says nothing to
+  // anybody.
   ~PeerWatch() override;
 
   void abort(const std::string& reason) noexcept override;
+  void abort_unless_told(const std::string& reason,
+                         std::chrono::milliseconds after = telling_time) noexcept override;
   bool departed(int peer) const noexcept { return departed_[static_cast<std::size_t>(peer)]; }
   std::vector<std::string> names() const;  // Of the peers; element r is rank r's.
 
@@ -86,8 +89,8 @@ class PeerWatch final : public Abortable {
   void lose(std::size_t peer, int error);
   void suspect(std::size_t peer);
   RankSet heard() const;
-  int milliseconds_to_verdict() const;  // -1: nobody is suspected.
-  void give_verdict();                  // Once all have answered, or the time for it is over.
+  int milliseconds_to_next() const;  // To a verdict, or until an untold failure is told. -1: none.
+  void give_verdict();               // Once all have answered, or the time for it is over.
   void handle(std::size_t peer, std::uint32_t kind, const std::string& text);
   void send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept;
   void send_to_all(std::uint32_t kind, const std::string& text) noexcept;
@@ -111,6 +114,9 @@ class PeerWatch final : public Abortable {
   std::vector<std::atomic<int>> send_errors_;
   std::atomic<bool> spread_{false};
   std::atomic<RankSet> waiting_for_{0};
+  // When the thread tells what nobody has told.
+  std::atomic<std::chrono::steady_clock::time_point> telling_at_{
+      std::chrono::steady_clock::time_point::max()};
 
   std::mutex mutex_;  // Guards answers_ and aborted_at_, and what changed_ tells of.
   std::chrono::steady_clock::time_point aborted_at_{};
@@ -121,6 +127,7 @@ class PeerWatch final : public Abortable {
   const OwningProcess owner_;
   const int exceptions_before_;  // In flight when this was made: one more destroys it.
   UniqueFd stop_;                // An eventfd; readable: the thread ends.
+  UniqueFd look_;                // Another; readable: telling_at_ was set.
   std::thread thread_;
 };
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "worker/declare_failure.h"
 #include "worker/progress_page.h"
 #include "worker/torch/tensor_collectives.h"
 
@@ -32,10 +33,17 @@ std::vector<std::size_t> arrivals_then_rest(const std::vector<std::size_t>& arri
   return order;
 }
 
+// What this rank alone fails of: recorded before the peers hear of it, or one of them is blamed.
+// Not where the communicator was aborted before: what follows from a peer's failure is no fault of
+// this rank's, which may live on without that peer (membership.h).
+void declare(Communicator& communicator, const std::string& message) {
+  if (!communicator.aborted()) declare_failure(&communicator, message);
+}
+
 }  // namespace
 
 void throw_unreduced(Communicator& communicator, const std::string& message) {
-  communicator.abort(message);
+  declare(communicator, message);
   throw UnreducedGradients(message);
 }
 
@@ -103,11 +111,18 @@ GradientReducer::~GradientReducer() {
   }
   if (is_copy) return;
   if (running_ || !queue_->idle()) {  // The peers wait for what this rank will not send any more.
-    communicator_.abort(unfinished_message());
+    // An exception is told by whoever catches it, in its words: to say more here would be before it
+    // is recorded, and the peers would be blamed. They come to what is queued, and no further.
+    const bool thrown = std::uncaught_exceptions() > exceptions_before_;
+    if (!thrown) declare(communicator_, unfinished_message());
     try {
       queue_->wait();  // The queue must let go of the gradients' memory.
     } catch (const std::exception&) {
       // What ended it is known to whoever called backward(), or is the abort.
+    }
+    if (thrown) {
+      communicator_.abort_unless_told("rank " + std::to_string(communicator_.rank()) +
+                                      backward_without_words);
     }
   }
   gradients_.release();
@@ -247,7 +262,7 @@ void GradientReducer::take_gradient(std::size_t parameter) {
   } catch (const CommunicatorError&) {
     throw;
   } catch (const std::exception& error) {
-    communicator_.abort("rank " + std::to_string(communicator_.rank()) + ": " + error.what());
+    declare(communicator_, "rank " + std::to_string(communicator_.rank()) + ": " + error.what());
     throw;
   }
 }
@@ -326,19 +341,20 @@ void GradientReducer::queue_full_buckets() {
 void GradientReducer::queue_for_hook(std::size_t index) {
   const GradientBucket& bucket = gradients_.bucket_of_tensors(index, op_);
   queue_->run([hook = hook_, &bucket](Communicator& communicator) {
-    const auto abort = [&](const std::string& why) {
-      communicator.abort("rank " + std::to_string(communicator.rank()) +
-                         ": the communication hook (" + hook->description() + ") failed: " + why);
+    const auto fail = [&](const std::string& why) {
+      declare(communicator, "rank " + std::to_string(communicator.rank()) +
+                                ": the communication hook (" + hook->description() +
+                                ") failed: " + why);
     };
     try {
       hook->reduce(bucket, communicator);
     } catch (const CommunicatorError&) {
       throw;
     } catch (const std::exception& error) {
-      abort(error.what());
+      fail(error.what());
       throw;
     } catch (...) {
-      abort("with what is no std::exception");
+      fail("with what is no std::exception");
       throw;
     }
   });

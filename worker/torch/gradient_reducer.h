@@ -42,7 +42,8 @@ class UnreducedGradients : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Aborts the communicator with the same words: the peers wait for what this rank will not send.
+// Aborts the communicator with the same words, which are recorded before (declare_failure.h): the
+// peers wait for what this rank will not send.
 [[noreturn]] void throw_unreduced(Communicator& communicator, const std::string& message);
 
 struct ReducerOptions {
@@ -90,7 +91,8 @@ class GradientReducer : private ReducerGroup::Reducer {
                   QueueUse queue_use, std::vector<NamedTensor> parameters,
                   const ReducerOptions& options);
 
-  // Never hangs: aborts the communicator when a backward began to reduce and did not end.
+  // Never hangs: aborts the communicator when a backward began to reduce and did not end. Where an
+  // exception destroys it, that is left to whoever catches it, or abort_unless_told().
   ~GradientReducer() override;
 
   // A forward runs whose backward will reduce; the order of forwards is the same on all ranks.
@@ -153,6 +155,7 @@ class GradientReducer : private ReducerGroup::Reducer {
 
   Communicator& communicator_;
   const OwningProcess owner_;
+  const int exceptions_before_ = std::uncaught_exceptions();  // One more destroys this.
   std::shared_ptr<ReductionQueue> queue_;
   std::shared_ptr<ReducerGroup> group_;
   const bool queue_is_shared_;

@@ -17,7 +17,7 @@
 #include "tests/worker/own_page.h"
 #include "worker/communicator_modules.h"
 
-extern "C" ddprun::worker::MakeModuleCommunicator ddprun_make_nccl_communicator_2;
+extern "C" ddprun::worker::MakeModuleCommunicator ddprun_make_nccl_communicator_3;
 
 using namespace ddprun::worker;
 using ddprun::testing::contains;
@@ -207,7 +207,7 @@ TEST_CASE("the longest timeout that there is has room on the clock", "[worker][c
   job.fake.nccl_looks = 3;
   std::array<char, 200> error{};
   job.made.reset(static_cast<NcclCommunicator*>(
-      ddprun_make_nccl_communicator_2(&env_of_one, &job.options, error.data(), error.size())));
+      ddprun_make_nccl_communicator_3(&env_of_one, &job.options, error.data(), error.size())));
   INFO(error.data());
   REQUIRE(job.made);
   job.fake.nccl_looks = 3;

@@ -66,6 +66,9 @@ class WaitingNccl final : public Communicator {
     nccl_->all_gather_on_host(send, recv, bytes, stream_);
   }
   void abort(const std::string& reason) noexcept override { nccl_->abort(reason); }
+  void abort_unless_told(const std::string& reason) noexcept override {
+    nccl_->abort_unless_told(reason);
+  }
 
   NcclCommunicator& nccl() { return *nccl_; }
   cudaStream_t stream() const { return stream_; }

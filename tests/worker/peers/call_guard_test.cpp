@@ -88,6 +88,23 @@ TEST_CASE("a call that cannot be done ends the group, and every later one has th
   }
 }
 
+TEST_CASE("a failure that was to be told by others is told by the next call, unless they have",
+          "[worker][guard]") {
+  for (const bool told : {false, true}) {
+    Group group;
+    CallGuard guard(1, 3, group);
+    group.abort_unless_told("rank 1 failed: somehow");
+    CHECK_FALSE(group.aborted());
+    if (told) group.abort("rank 1 failed: in its words");
+
+    const std::string reason = told ? "rank 1 failed: in its words" : "rank 1 failed: somehow";
+    CHECK(message_of<CommunicatorError>([&] {
+            guard.begin(CallKind::Barrier, 0, DataType::UInt8, {});
+          }).ends_with("failed on rank 1: " + reason));
+    CHECK(group.told == std::vector<std::string>{reason});
+  }
+}
+
 TEST_CASE("null pointers are taken where there are no elements", "[worker][guard]") {
   Group group;
   CallGuard guard(0, 2, group);

@@ -108,6 +108,23 @@ TEST_CASE("a forked child that destroys a communicator leaves its parent's job a
   }
 }
 
+TEST_CASE("a failure that nobody tells is told after its time, though this rank makes no call",
+          "[worker][communicator]") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  std::vector<PeerWatch::Peer> of_rank_0(2), of_rank_1(2);
+  of_rank_0[1] = {PeerLink(ddprun::rendezvous::UniqueFd(ends[0])), "rank 1"};
+  of_rank_1[0] = {PeerLink(ddprun::rendezvous::UniqueFd(ends[1])), "rank 0"};
+  std::counting_semaphore<> woken(0);
+  PeerWatch watch_0(std::move(of_rank_0), [&] { woken.release(); });
+  PeerWatch watch_1(std::move(of_rank_1), [] {});
+
+  watch_1.abort_unless_told("rank 1 failed: somehow", 1ms);
+
+  CHECK(acquire(woken, 1));
+  CHECK(watch_0.reason() == "rank 1 failed: somehow");
+}
+
 TEST_CASE("a watch that cannot wait for its peers any more ends the calls, with the reason",
           "[worker][communicator]") {
   int ends[2];
@@ -129,6 +146,6 @@ TEST_CASE("a watch that cannot wait for its peers any more ends the calls, with 
   });
   if (!filtered) DDPRUN_SKIP("no seccomp filters here");
   CHECK(reason ==
-        "rank 0 cannot watch its peers any more: poll of 2 descriptors: Invalid argument (raise "
+        "rank 0 cannot watch its peers any more: poll of 3 descriptors: Invalid argument (raise "
         "the limit of open files, ulimit -n)");
 }

@@ -154,6 +154,7 @@ std::vector<std::exception_ptr> run_ranks(int size,
       try {
         body(communicator);
         communicator.check_released();
+        world.abort("rank " + std::to_string(rank) + " closed the communicator");
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
         world.abort(std::string("a peer died: ") + error.what());

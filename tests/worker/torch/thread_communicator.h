@@ -82,8 +82,9 @@ class ThreadCommunicator : public Communicator {
 };
 
 // Runs `body` as every rank of a world, each in a thread of its own with one LibTorch thread, and
-// returns what each rank threw. A rank that throws aborts the world, as a process that dies does.
-// One that returns must have released the memory of its communicator, as communicator.h demands.
+// returns what each rank threw. A rank that throws aborts the world, as a process that dies does,
+// and one that returns ends what others still wait for. It must have released the memory of its
+// communicator, as communicator.h demands.
 std::vector<std::exception_ptr> run_ranks(int size,
                                           const std::function<void(ThreadCommunicator&)>& body);
 
