@@ -36,7 +36,8 @@ class CommunicatorError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Of allocate(): the device has not that much left. The communicator can be used as before.
+// Of allocate(): the device, or the host, has not that much left for this rank. The communicator
+// can be used as before.
 class OutOfMemory : public CommunicatorError {
  public:
   using CommunicatorError::CommunicatorError;

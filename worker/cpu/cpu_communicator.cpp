@@ -10,6 +10,7 @@
 #include "worker/cpu/cpu_connect.h"
 #include "worker/cpu/layout.h"
 #include "worker/cpu/reduce.h"
+#include "worker/host_memory.h"
 
 namespace ddprun::worker {
 
@@ -172,23 +173,27 @@ std::shared_ptr<void> CpuCommunicator::allocate(std::size_t bytes) {
   const CpuPeers::Running running = peers_.start(CallKind::Allocate, bytes, DataType::UInt8, {});
   post_calls(running);
   std::shared_ptr<void> shared;
-  if (peers_.host()) shared = allocate_shared(running, bytes);
+  std::string lack;
+  if (peers_.host()) shared = allocate_shared(running, bytes, lack);
   peers_.wait_streams_idle(running);
   peers_.finish(running, 1);
   if (shared) return shared;
   const std::size_t rounded = (bytes + line_bytes - 1) / line_bytes * line_bytes;
-  void* memory = std::aligned_alloc(line_bytes, rounded);
+  // What was not there to be shared is not there at all; and the kernel would promise it.
+  if (lack.empty()) lack = lack_of_memory(rounded, memory_left());
+  void* memory = lack.empty() ? std::aligned_alloc(line_bytes, rounded) : nullptr;
   if (memory == nullptr) {
-    peers_.guard().fail(running.call, "rank " + std::to_string(rank_) + " has no memory left");
+    throw OutOfMemory(to_string(running.call) + " failed on rank " + std::to_string(rank_) + ": " +
+                      (lack.empty() ? "no memory is left" : lack));
   }
   std::memset(memory, 0, rounded);
   return {memory, [](void* data) { std::free(data); }};
 }
 
 std::shared_ptr<void> CpuCommunicator::allocate_shared(const CpuPeers::Running& running,
-                                                       std::size_t bytes) {
+                                                       std::size_t bytes, std::string& lack) {
   const auto& host = peers_.host();
-  const std::uint32_t number = host->begin_allocation(bytes);
+  const std::uint32_t number = host->begin_allocation(bytes, lack);
   host->announce(running.call, {});
   host->offer(running.first_step + 1);
   peers_.wait_offered(running, running.first_step + 1);

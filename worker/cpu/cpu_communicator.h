@@ -66,7 +66,8 @@ class CpuCommunicator final : public Communicator {
   // Tells the remote peers what is called, and nothing else.
   void post_calls(const CpuPeers::Running& running);
   // Memory that local peers map, too. Null if the machine refused.
-  std::shared_ptr<void> allocate_shared(const CpuPeers::Running& running, std::size_t bytes);
+  std::shared_ptr<void> allocate_shared(const CpuPeers::Running& running, std::size_t bytes,
+                                        std::string& lack);
 
   CpuPeers peers_;
   const int rank_;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
 namespace ddprun::worker {
 namespace {
@@ -96,7 +98,7 @@ bool HostGroup::is_on_this_processor(int peer) const {
   return page(peer).processor.load(std::memory_order_relaxed) == ::sched_getcpu();
 }
 
-std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {
+std::uint32_t HostGroup::begin_allocation(std::size_t bytes, std::string& lack) {
   const std::lock_guard lock(mutex_);
   const std::uint32_t number = next_allocation_++;
   Page& own = page(rank_);
@@ -113,6 +115,8 @@ std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {
     own.allocation.bytes = address.bytes;
     std::memcpy(own.allocation.token, address.token.data(), sizeof(own.allocation.token));
     allocations_[index(rank_)].emplace(number, std::move(segment));
+  } catch (const std::system_error& error) {
+    if (error.code().value() == ENOMEM) lack = error.what();
   } catch (const std::exception&) {  // Ordinary memory serves as well, only slower.
   }
   return number;

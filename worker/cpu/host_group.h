@@ -82,8 +82,9 @@ class HostGroup {
   void ring() noexcept { ring(rank_); }  // Wakes this rank, from any of its threads.
 
   // Memory of this rank that peers map too. Allocations are numbered 1, 2, ... alike on all ranks.
-  // Returns the number; nothing is shared (data is null) if the machine refused.
-  std::uint32_t begin_allocation(std::size_t bytes);
+  // Returns the number; nothing is shared (data is null) if the machine refused. `lack` becomes how
+  // much memory is missing, where that is why.
+  std::uint32_t begin_allocation(std::size_t bytes, std::string& lack);
   bool map_allocation(int peer, std::uint32_t number);  // The one that the peer began last.
   void acknowledge(std::uint64_t ranks_mapped);         // Bit r: map_allocation(r) succeeded.
   // Every peer mapped this rank's last allocation: from now on find() knows it.

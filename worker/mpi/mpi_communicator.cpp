@@ -11,6 +11,7 @@
 #include "worker/cpu/layout.h"
 #include "worker/cpu/reduce.h"
 #include "worker/declare_failure.h"
+#include "worker/host_memory.h"
 
 namespace ddprun::worker {
 namespace {
@@ -199,8 +200,12 @@ std::shared_ptr<void> MpiCommunicator::allocate(std::size_t bytes) {
   bytes = std::max<std::size_t>(bytes, 64);
   const MpiPeers::Running running = start(CallKind::Allocate, bytes, DataType::UInt8, {});
   const std::size_t rounded = (bytes + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, rounded);
-  peers_.guard().require(memory != nullptr, running.call, "no memory is left");
+  const std::string lack = lack_of_memory(rounded, memory_left());  // The kernel would promise it.
+  void* memory = lack.empty() ? std::aligned_alloc(64, rounded) : nullptr;
+  if (memory == nullptr) {
+    throw OutOfMemory(to_string(running.call) + " failed on rank " + std::to_string(rank()) + ": " +
+                      (lack.empty() ? "no memory is left" : lack));
+  }
   std::memset(memory, 0, rounded);
   return {memory, [](void* data) { std::free(data); }};
 }

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "rendezvous/random_id.h"
+#include "worker/host_memory.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14. Older C libraries do not name it.
@@ -42,12 +43,18 @@ std::string memfd_name(const std::string& token) { return "ddprun-" + token; }
 // Most kernels end a fallocate() of shared memory when a signal comes (Linux 6.18 does not), and
 // take back all that this call has reserved. Under a profiler's timer a large one would never end,
 // so it goes on by halves.
+//
+// No limit of the kernel's holds for it either, before other programs are shot for the memory. So
+// it is asked for before each piece: peers that reserve at the same time take from the same.
 bool reserve(int fd, std::size_t bytes) {
+  constexpr std::size_t piece_bytes_max = 256 << 20;
   constexpr std::size_t piece_bytes_min = 64 << 10;  // Microseconds.
   constexpr int interruptions_max = 1000;            // Of such a piece.
-  std::size_t piece = bytes;
+  std::size_t piece = std::min(bytes, piece_bytes_max);
   int interruptions = 0;
   for (std::size_t first = 0; first < bytes;) {
+    const std::string lack = lack_of_memory(bytes - first, memory_left());
+    if (!lack.empty()) throw std::system_error(ENOMEM, std::generic_category(), lack);
     const std::size_t next = std::min(piece, bytes - first);
     if (::fallocate(fd, 0, static_cast<off_t>(first), static_cast<off_t>(next)) == 0) {
       first += next;

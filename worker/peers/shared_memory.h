@@ -29,7 +29,8 @@ struct SegmentAddress {
 class SharedSegment {
  public:
   // A new zeroed segment of at least `bytes`, whose memory is reserved at once, so that a full
-  // machine is an error here and not a SIGBUS later. Throws std::system_error.
+  // machine is an error here and not a SIGBUS later. Throws std::system_error: of ENOMEM where the
+  // host, or its control group, has not that much left.
   static SharedSegment create(std::size_t bytes);
 
   // Makes what the next create() of as many bytes in this process returns, and touches its pages,

@@ -1,0 +1,27 @@
+// How much memory this process may still take before the kernel kills somebody for it: what the
+// host has left, or less where a control group (a container, a Slurm job) limits it.
+//
+// Shared memory needs the question. The kernel gives a memfd as much as is asked of it, page after
+// page, and shoots other programs to find it; ordinary memory is refused, where it is far too much.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddprun::worker {
+
+inline constexpr std::uint64_t unlimited_memory = UINT64_MAX;
+
+// Of /proc/meminfo: what can be had without taking any of it from other programs, and free swap.
+// unlimited_memory where it does not say.
+std::uint64_t memory_left_in(std::string_view meminfo);
+
+// In bytes, under `root`, where tests have a /proc and a /sys of their own. unlimited_memory where
+// nothing tells. A hundred microseconds.
+std::uint64_t memory_left(const std::string& root = "");
+
+// "8.0 GiB of memory are asked for, and 3.1 GiB are left"; empty where there is enough.
+std::string lack_of_memory(std::uint64_t wanted, std::uint64_t left);
+
+}  // namespace ddprun::worker
