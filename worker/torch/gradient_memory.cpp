@@ -22,8 +22,9 @@ struct Lenders {
 };
 
 Lenders& lenders() {
-  static Lenders all;
-  return all;
+  // Never destroyed: a module that is wrapped in a global variable ends after what it has made.
+  static auto* const all = new Lenders;
+  return *all;
 }
 
 // Not for torch::autograd::grad() or backward(inputs), whose gradients may go elsewhere.

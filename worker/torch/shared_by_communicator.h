@@ -13,9 +13,10 @@ namespace ddprun::worker {
 // what they keep of a communicator that is gone is not given to another one at its address.
 template <class T, class Make>
 std::shared_ptr<T> shared_by_communicator(const Communicator& communicator, const Make& make) {
-  static std::mutex mutex;
   using Life = std::weak_ptr<const void>;
-  static std::map<Life, std::weak_ptr<T>, std::owner_less<Life>> known;
+  // Never destroyed: a global object may still use a communicator when the process exits.
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<Life, std::weak_ptr<T>, std::owner_less<Life>>;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
   std::shared_ptr<T> shared = known[communicator.life()].lock();
