@@ -5,8 +5,8 @@
 //   DataParallelOptions options;
 //   options.communication_hook = std::make_shared<MyHook>();
 //
-// One object serves one wrapped module. What it keeps of the communicator's memory must go before
-// the communicator does.
+// One object serves one wrapped module at a time. What it keeps of the communicator's memory must
+// go before the communicator does.
 #pragma once
 
 #include <cstddef>
@@ -54,6 +54,11 @@ class CommunicationHook {
 
   // Its name and settings, in which the ranks must agree: compared when the module is wrapped.
   virtual std::string description() const = 0;
+
+  // Called when a module is wrapped with it, and when that wrapper has ended. False where it keeps
+  // something for the parameters of one module, and has another one: that is refused.
+  virtual bool take() noexcept { return true; }
+  virtual void give_back() noexcept {}
 };
 
 }  // namespace ddprun::worker

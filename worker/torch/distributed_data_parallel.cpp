@@ -70,6 +70,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
       parameters_(distinct_parameters(*module_)),
       buffer_broadcast_(communicator) {
   if (!active_) return;
+  take_hook();
   collect_buffers();
   std::vector<NamedTensor> trained;
   std::vector<at::Tensor> state;
@@ -91,6 +92,18 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
   reducer_ = std::make_unique<GradientReducer>(communicator, queue_, queue_use, std::move(trained),
                                                options_);
+}
+
+void DistributedDataParallelBase::take_hook() {
+  const auto& hook = options_.communication_hook;
+  if (!hook) return;
+  if (!hook->take()) {
+    throw std::invalid_argument(
+        "the communication hook (" + hook->description() +
+        ") serves another wrapped module, and keeps what belongs to the parameters of that one: "
+        "give each module a hook of its own");
+  }
+  hook_use_ = {hook.get(), [hook](CommunicationHook* taken) { taken->give_back(); }};
 }
 
 void DistributedDataParallelBase::collect_buffers() {

@@ -136,6 +136,7 @@ class DistributedDataParallelBase {
 
   bool synchronizes() const { return no_syncs_ == 0; }
   void count_no_sync(int more);
+  void take_hook();
   void collect_buffers();
   void check_layouts() const;
   void check_frozen();
@@ -156,6 +157,7 @@ class DistributedDataParallelBase {
   int no_syncs_ = 0;  // Guards that live.
   TensorBroadcast buffer_broadcast_;
   std::shared_ptr<ReductionQueue> queue_;
+  std::shared_ptr<void> hook_use_;  // Gives the communication hook back, after the reducer.
   std::unique_ptr<GradientReducer> reducer_;
 };
 

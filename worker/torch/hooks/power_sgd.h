@@ -14,6 +14,7 @@
 // compute P Q' for themselves.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -52,6 +53,8 @@ class PowerSgd : public CommunicationHook {
 
   void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
+  bool take() noexcept override { return !taken_.exchange(true); }
+  void give_back() noexcept override { taken_ = false; }
 
  private:
   // Of a parameter; anew with each object, so also after a restart.
@@ -73,6 +76,7 @@ class PowerSgd : public CommunicationHook {
   void prepare(Matrix& matrix, std::size_t parameter) const;
 
   const PowerSgdOptions options_;
+  std::atomic<bool> taken_{false};
   std::map<std::size_t, State> states_;  // By parameter.
   BucketMemory first_;                   // What travels whole, and each P.
   BucketMemory second_;                  // Each Q.
