@@ -179,6 +179,14 @@ std::string GradientReducer::unfinished_message() const {
   const std::string rank = "rank " + std::to_string(communicator_.rank());
   const std::vector<std::size_t> missing = progress_.missing();
   if (missing.empty()) return rank + ": the last backward ended with an error";
+  const auto frozen = std::find_if(missing.begin(), missing.end(), [&](std::size_t parameter) {
+    return !gradients_.parameter(parameter).requires_grad();
+  });
+  if (frozen != missing.end()) {
+    return rank + ": parameter '" + gradients_.name(*frozen) +
+           "' got no gradient, because it was frozen (requires_grad is false) after the module was "
+           "wrapped: wrap the module after it is frozen, or set find_unused_parameters";
+  }
   std::string names;
   for (std::size_t i = 0; i < std::min(missing.size(), names_shown_max); ++i) {
     names += (i == 0 ? "'" : ", '") + gradients_.name(missing[i]) + "'";

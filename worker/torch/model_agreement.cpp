@@ -36,12 +36,19 @@ std::int64_t hash_of(const std::string& text) {
 std::optional<std::string> first_difference(const std::vector<std::string>& own,
                                             const std::vector<std::string>& rank0) {
   const std::size_t both = std::min(own.size(), rank0.size());
-  for (std::size_t i = 0; i < both; ++i) {
-    if (own[i] != rank0[i]) return "it has " + own[i] + " where rank 0 has " + rank0[i];
-  }
-  if (own.size() > both) return "it has " + own[both] + ", which rank 0 has not";
-  if (rank0.size() > both) return "it lacks " + rank0[both] + ", which rank 0 has";
-  return std::nullopt;
+  std::size_t i = 0;
+  while (i < both && own[i] == rank0[i]) ++i;
+  if (i == own.size() && i == rank0.size()) return std::nullopt;
+  // One line more moves all that follow: the line in its place may be of something else altogether.
+  const auto has = [i](const std::vector<std::string>& lines, const std::string& line) {
+    return std::find(lines.begin() + static_cast<std::ptrdiff_t>(i), lines.end(), line) !=
+           lines.end();
+  };
+  const bool more = i == rank0.size() || (i < own.size() && !has(rank0, own[i]));
+  const bool less = i == own.size() || (i < rank0.size() && !has(own, rank0[i]));
+  if (more && !less) return "it has " + own[i] + ", which rank 0 has not";
+  if (less && !more) return "it lacks " + rank0[i] + ", which rank 0 has";
+  return "it has " + own[i] + " where rank 0 has " + rank0[i];
 }
 
 void check_model_agreement(Communicator& communicator, const std::vector<std::string>& lines,

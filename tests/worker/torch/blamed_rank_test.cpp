@@ -148,5 +148,19 @@ TEST_CASE("what the library finds wrong on one rank is recorded before the peers
       "rank 1: not a number", "rank 1: not a number");
 }
 
+TEST_CASE("a parameter that was frozen after its module was wrapped is said to be that",
+          "[worker][ddp][errors]") {
+  const std::string frozen =
+      "rank 1: parameter 'first.weight' got no gradient, because it was frozen (requires_grad is "
+      "false) after the module was wrapped";
+  check_seen(
+      [](Communicator& communicator) {
+        train(
+            communicator, [](auto&&...) {},
+            [](TowerImpl& net) { net.first->weight.requires_grad_(false); });
+      },
+      frozen, frozen);
+}
+
 }  // namespace
 }  // namespace ddprun::worker

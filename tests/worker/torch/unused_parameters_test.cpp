@@ -496,6 +496,10 @@ TEST_CASE("a difference is a changed, a missing or an additional line", "[worker
   CHECK(first_difference({"a", "c"}, {"a", "b"}) == "it has c where rank 0 has b");
   CHECK(first_difference({"a"}, {"a", "b"}) == "it lacks b, which rank 0 has");
   CHECK(first_difference({"a", "b"}, {"a"}) == "it has b, which rank 0 has not");
+  // In the middle, where the next line is in its place.
+  CHECK(first_difference({"a", "b", "c"}, {"a", "c"}) == "it has b, which rank 0 has not");
+  CHECK(first_difference({"a", "c"}, {"a", "b", "c"}) == "it lacks b, which rank 0 has");
+  CHECK(first_difference({"b", "a"}, {"a", "b"}) == "it has b where rank 0 has a");
 }
 
 }  // namespace
