@@ -98,7 +98,8 @@ class SyncBatchNormImpl : public BatchNorm, public BatchNormOfGroup {
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group()); }
 
   // With the same group. BatchNorm's own would make a BatchNorm. What Cloneable does for a module
-  // within another one: the part of the base class is assigned.
+  // within another one: the part of the base class is assigned. So a clone of a module that
+  // contains this one has no group: call synchronize_batch_norms() on it.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     const auto base = std::dynamic_pointer_cast<BatchNorm>(BatchNorm::clone(device));
