@@ -236,7 +236,42 @@ TEST_CASE("schedules that found mistakes stay mended", "[rendezvous][takeover][s
       "job of 3 nodes, 1 to 2 in a round, 100 restarts, 0.000 s of work, seed 9962\n"
       "arbiter for halves\n"
       "at 0.885 s: power-off 0\n"
-      "at 3.077 s: restart 0\n");
+      "at 3.077 s: restart 0\n",
+      // The coordinator that would have told a node 0 of the job was lost before it could, and that
+      // one began a job of its own while the others chose the next.
+      "job of 6 nodes, 1 to 6 in a round, 100 restarts, 0.000 s of work, seed 703868\n"
+      "at 3.706 s: crash 0\n"
+      "at 3.867 s: restart 0\n"
+      "at 3.951 s: power-off 3\n"
+      "at 3.951 s: break 2\n",
+      // A node that had voted for another coordinator came to the one that had slept, which took it
+      // for one that had given up its vote, and went on.
+      "job of 4 nodes, 1 to 3 in a round, 100 restarts, 0.000 s of work, seed 819533\n"
+      "arbiter for halves\n"
+      "at 1.880 s: break 3\n"
+      "at 2.852 s: freeze 0 for 7.287 s\n"
+      "at 4.631 s: power-off 3\n"
+      "at 5.751 s: isolate 2 for 6.121 s\n",
+      // Who took over had not heard that the last round begins, and was put out of its own job.
+      "job of 5 nodes, 1 to 4 in a round, 100 restarts, 5.839 s of work, seed 511752\n"
+      "fewer workers, 1 at least\n"
+      "at 1.149 s: fail-worker 0\n"
+      "at 3.030 s: isolate 0 for 2.270 s\n"
+      "at 3.264 s: crash 0\n"
+      "at 6.653 s: restart 0\n"
+      "at 1.963 s: fail-worker 1\n"
+      "at 2.673 s: fail-worker 0\n"
+      "at 2.720 s: fail-worker 2\n",
+      // An attempt was being stopped by a coordinator without workers that was lost then. Who took
+      // over lost no member by that, told nobody to stop, and waited for those who had.
+      "job of 7 nodes, 1 to 6 in a round, 100 restarts, 0.000 s of work, seed 458523\n"
+      "checks\n"
+      "at 0.196 s: freeze 0 for 2.483 s\n"
+      "at 1.541 s: freeze 0 for 3.018 s\n"
+      "at 3.914 s: break 0\n"
+      "at 4.040 s: preempt 0\n"
+      "at 6.359 s: isolate 2 for 2.574 s\n"
+      "at 0.900 s: unfit 1\n");
   INFO(story_of(parse_scenario(text)));
   CHECK(run(parse_scenario(text)).violation.empty());
 }
