@@ -217,9 +217,9 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
   // the random node_id that it had.
   const bool comes_again = !hello.replaces.empty() && hello.run_id == limits_.run_id;
-  // The vote that it gave a later coordinator stands.
-  const bool has_voted = hello.term > mandate_.term();
-  if (comes_again && !has_voted) resign(hello.replaces);
+  // The vote that it gave a later coordinator would stand.
+  const bool may_have_voted = hello.term > mandate_.term();
+  if (comes_again && !may_have_voted) resign(hello.replaces);
   const Node* old = comes_again ? nodes_.with_id(hello.replaces) : nullptr;
   if (old != nullptr) replace(old->peer, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
@@ -287,7 +287,9 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
     mandate_.attempt_seen(hello.resumes->attempt);
     // Who has made all of the job's rounds itself knows its founders, and need not believe it.
     if (hello.resumes->founder && mandate_.term() > 0) nodes_.remember_founder(hello.node_id);
-    if (hello.node_id == limits_.host_node_id) return join_late(peer, hello, now);
+    const Node* known = nodes_.with_id(hello.node_id);
+    const bool is_here = known != nullptr && !known->absent;
+    if (hello.node_id == limits_.host_node_id && !is_here) return join_late(peer, hello, now);
     return send_away({.exit_status = exit_status::node_lost,
                       .why = "the job goes on from another round",
                       .may_rejoin = true});

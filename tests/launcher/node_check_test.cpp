@@ -1,11 +1,6 @@
 // What a check says of its node, with real shells.
 #include "launcher/node_check.h"
 
-#include <fcntl.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +9,7 @@
 
 #include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/debugger.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
@@ -22,6 +18,7 @@ using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using ddprun::testing::contains;
 using ddprun::testing::content_of;
+using ddprun::testing::Debugger;
 using ddprun::testing::patience;
 
 namespace {
@@ -85,7 +82,6 @@ TEST_CASE("the options of a job are none of a ddprun that its check asks",
 
 TEST_CASE("a check that SIGKILL does not end is waited for no longer than its limit, nor spun for",
           "[launcher][node_check]") {
-  // A debugger that holds a dead process makes it look the same: killed, and not to be reaped.
   const ddprun::testing::TemporaryFolder folder;
   asio::io_context io;
   NodeCheck check(io, "echo $$ > " + (folder / "pid") + "; exec sleep 1000", patience(1s), 300ms);
@@ -101,28 +97,15 @@ TEST_CASE("a check that SIGKILL does not end is waited for no longer than its li
   };
   int pid = 0;
   run_until([&] { return (pid = std::atoi(content_of(folder / "pid").c_str())) != 0; });
-  int ready[2], hold[2];
-  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
-  REQUIRE(::pipe2(hold, O_CLOEXEC) == 0);
-  const pid_t debugger = ::fork();
-  if (debugger == 0) {
-    ::close(hold[1]);
-    const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
-    char released = 0;
-    if (::write(ready[1], &answer, 1) != 1 || ::read(hold[0], &released, 1) < 0) ::_exit(1);
-    ::_exit(0);
-  }
-  char answer = 'n';
-  REQUIRE(::read(ready[0], &answer, 1) == 1);
-  if (answer == 'y') {
+  Debugger debugger(pid);
+  if (debugger.holds()) {
     CHECK(run_until([&] { return result.has_value(); }) < 100);  // Spinning takes thousands.
     CHECK(contains(result->unfit, ", nor of SIGKILL"));
     CHECK_FALSE(check.is_running());
     CHECK(read_process(pid).state == 'Z');
   }
-  for (int fd : {ready[0], ready[1], hold[0], hold[1]}) ::close(fd);
-  ::waitpid(debugger, nullptr, 0);
-  if (answer != 'y') DDPRUN_SKIP("ptrace is not permitted");
+  debugger.release();
+  if (!debugger.holds()) DDPRUN_SKIP("ptrace is not permitted");
   run_until([&] { return read_process(pid).pid == 0; });  // Reaped after all.
 }
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,6 +20,7 @@
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/worker_members.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/debugger.h"
 #include "tests/testing/failing_call.h"
 #include "tests/testing/heard_log.h"
 #include "tests/testing/patience.h"
@@ -28,6 +28,7 @@
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
+using ddprun::testing::Debugger;
 
 namespace {
 
@@ -160,43 +161,6 @@ bool ends_within(int pidfd, int limit_ms) {
   pollfd ended{pidfd, POLLIN, 0};
   return ::poll(&ended, 1, limit_ms) == 1;
 }
-
-// Traces a process: when that dies, nobody can reap it before the debugger has gone.
-class Debugger {
- public:
-  explicit Debugger(int pid) {
-    int ready[2];
-    if (::pipe2(ready, O_CLOEXEC) != 0 || ::pipe2(hold_, O_CLOEXEC) != 0) return;
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::close(hold_[1]);
-      ::signal(SIGCHLD, SIG_DFL);
-      const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
-      char released = 0;
-      if (::write(ready[1], &answer, 1) != 1 || ::read(hold_[0], &released, 1) < 0) ::_exit(1);
-      ::_exit(0);
-    }
-    char answer = 'n';
-    holds_ = ::read(ready[0], &answer, 1) == 1 && answer == 'y';
-    for (int fd : {ready[0], ready[1], hold_[0]}) ::close(fd);
-  }
-  ~Debugger() { release(); }
-  Debugger(const Debugger&) = delete;
-  Debugger& operator=(const Debugger&) = delete;
-
-  bool holds() const { return holds_; }
-  void release() {
-    if (pid_ < 0) return;
-    ::close(hold_[1]);
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  int hold_[2] = {-1, -1};
-  pid_t pid_ = -1;
-  bool holds_ = false;
-};
 
 int open_pidfd(int pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -971,39 +935,24 @@ TEST_CASE("a group that is destroyed kills its workers", "[group]") {
 }
 
 TEST_CASE("a worker that SIGKILL does not end is reported after a bounded wait", "[group]") {
-  // A debugger that holds a dead worker makes it look the same: killed, and not to be reaped.
   WorkerGroupLimits limits;
   limits.kill_wait = 100ms;
   Job job(limits);
   job.group->start({shell(0, "echo up; exec sleep 1000")});
   REQUIRE(job.wait_for("up"));
   const int pid = job.group->pids().at(0);
-  int ready[2], hold[2];
-  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
-  REQUIRE(::pipe2(hold, O_CLOEXEC) == 0);
-  const pid_t debugger = ::fork();
-  if (debugger == 0) {
-    ::close(hold[1]);
-    ::signal(SIGCHLD, SIG_DFL);
-    const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
-    char released = 0;
-    if (::write(ready[1], &answer, 1) != 1 || ::read(hold[0], &released, 1) < 0) ::_exit(1);
-    ::_exit(0);
-  }
-  char answer = 'n';
-  REQUIRE(::read(ready[0], &answer, 1) == 1);
-  if (answer == 'y') {
+  Debugger debugger(pid);
+  if (debugger.holds()) {
     job.group->stop(SIGTERM, 0ms);
     CHECK(job.run_until_reaped());
     REQUIRE(job.exits.size() == 1);
     CHECK(job.exits[0].note.find("pid " + std::to_string(pid)) != std::string::npos);
     CHECK(job.exits[0].note.find("SIGKILL") != std::string::npos);
   }
-  for (int fd : {ready[0], ready[1], hold[0], hold[1]}) ::close(fd);
-  ::waitpid(debugger, nullptr, 0);
+  debugger.release();
   ::waitpid(pid, nullptr, 0);
   remove_spawned_child(pid);
-  if (answer != 'y') DDPRUN_SKIP("ptrace is not permitted");
+  if (!debugger.holds()) DDPRUN_SKIP("ptrace is not permitted");
 }
 
 TEST_CASE("who began to end first is reported first, even if it gets through later", "[group]") {

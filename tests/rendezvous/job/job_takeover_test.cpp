@@ -429,6 +429,11 @@ TEST_CASE("16.1: who leads and had not heard that the last round begins is in th
   s.come_back(2, 1, 3);
   CHECK(s.got<Finish>(2).empty());
   CHECK(s.got<Welcome>(2).size() == 1);
+  Hello again{.run_id = "job", .node_id = "node2"};  // Whoever says so is not the one that is here.
+  again.resumes = RoundSeat{0, 3, 1, true};
+  s.say(9, again);
+  CHECK(s.got<Welcome>(9).empty());
+  CHECK(s.got<Finish>(9).size() == 1);
   CHECK(s.got<Stop>(3).size() == 1);
 
   if (!stops) s.reap(1);
