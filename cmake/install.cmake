@@ -26,7 +26,7 @@ foreach(header communicator communicator_modules declare_failure error_file meet
                wait_for_rank worker_env)
   install(FILES worker/${header}.h DESTINATION ${header_dir}/worker COMPONENT development)
 endforeach()
-install(FILES rendezvous/environment.h rendezvous/hosted_store.h rendezvous/long_wait.h rendezvous/progress_page.h rendezvous/store_client.h
+install(FILES rendezvous/environment.h rendezvous/hosted_store.h rendezvous/interface_addresses.h rendezvous/long_wait.h rendezvous/progress_page.h rendezvous/store_client.h
         DESTINATION ${header_dir}/rendezvous COMPONENT development)
 
 foreach(module ddprun_cuda ddprun_mpi)

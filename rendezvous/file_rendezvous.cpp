@@ -4,8 +4,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,14 +42,6 @@ milliseconds left_until(Clock::time_point deadline) {
 }
 
 std::string rank_key(int rank) { return "ddprun/file_rendezvous/rank/" + std::to_string(rank); }
-
-std::vector<std::string> own_addresses() {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return {"127.0.0.1"};
-  std::vector<std::string> addresses = addresses_of(all);
-  ::freeifaddrs(all);
-  return addresses;
-}
 
 // What lies at the path of a rendezvous file.
 struct FileState {
@@ -173,23 +163,11 @@ std::unique_ptr<StoreClient> answering_store(const FileNote& note, const std::st
 
 }  // namespace
 
-std::vector<std::string> addresses_of(const ifaddrs* interfaces) {
-  std::vector<std::string> addresses, ipv6;
-  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
-    if ((at->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char text[INET6_ADDRSTRLEN] = "";
-    if (at->ifa_addr->sa_family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-      addresses.emplace_back(::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text));
-    } else if (at->ifa_addr->sa_family == AF_INET6) {
-      const auto* address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
-      // Means something only together with an interface of the host that connects.
-      if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
-      ipv6.emplace_back(::inet_ntop(AF_INET6, &address->sin6_addr, text, sizeof text));
-    }
+std::vector<std::string> addresses_of(const std::vector<InterfaceAddress>& interfaces) {
+  std::vector<std::string> addresses;
+  for (const InterfaceAddress& one : usable_addresses(interfaces)) {
+    if (!one.loopback) addresses.push_back(one.address);
   }
-  addresses.insert(addresses.end(), ipv6.begin(), ipv6.end());
   addresses.emplace_back("127.0.0.1");
   return addresses;
 }
@@ -275,7 +253,8 @@ void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
   port_ = store_->port();
   note_.token = random_id();
   note_.world_size = world_size_;
-  for (const std::string& own : address.empty() ? own_addresses() : std::vector{address}) {
+  for (const std::string& own :
+       address.empty() ? addresses_of(interface_addresses()) : std::vector{address}) {
     note_.stores.emplace_back(own, port_);
   }
   StoreClient client(host_, port_, timeout);

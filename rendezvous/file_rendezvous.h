@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "rendezvous/hosted_store.h"
+#include "rendezvous/interface_addresses.h"
 #include "rendezvous/long_wait.h"
 
 struct ifaddrs;
@@ -54,7 +55,7 @@ struct FileNote {
 
 // By which rank 0's host, which has these interfaces, can be reached: those of IPv4, for a host
 // that has both, then those of IPv6, and at last 127.0.0.1, which leads to it from itself alone.
-std::vector<std::string> addresses_of(const ifaddrs* interfaces);
+std::vector<std::string> addresses_of(const std::vector<InterfaceAddress>& interfaces);
 
 class FileRendezvous {
  public:

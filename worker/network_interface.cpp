@@ -2,14 +2,11 @@
 #include "worker/network_interface.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <sstream>
 
@@ -80,49 +77,10 @@ std::string list_of(const std::vector<InterfaceAddress>& all) {
   return text.empty() ? "none that is up" : text;
 }
 
-int bits_of_mask(const sockaddr* mask) {
-  if (mask == nullptr) return 0;
-  int bits = 0;
-  if (mask->sa_family == AF_INET) {
-    bits = std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
-  } else if (mask->sa_family == AF_INET6) {
-    for (const unsigned char byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
-      bits += std::popcount(byte);
-  }
-  return bits;
-}
-
-std::string text_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  const void* bytes =
-      address->sa_family == AF_INET
-          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
-          : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  ::inet_ntop(address->sa_family, bytes, text, sizeof text);
-  return text;
-}
-
-bool is_link_local(const sockaddr* address) {
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
-
 }  // namespace
 
 std::vector<InterfaceAddress> interface_addresses() {
-  std::vector<InterfaceAddress> result;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return result;
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family) continue;
-      if ((at->ifa_flags & IFF_UP) == 0 || is_link_local(at->ifa_addr)) continue;
-      result.push_back({at->ifa_name, text_of(at->ifa_addr), bits_of_mask(at->ifa_netmask),
-                        (at->ifa_flags & IFF_LOOPBACK) != 0});
-    }
-  }
-  ::freeifaddrs(all);
-  return result;
+  return rendezvous::usable_addresses(rendezvous::interface_addresses());
 }
 
 std::optional<InterfaceChoice> find_interface_choice(const std::string& option,
@@ -186,7 +144,7 @@ std::string address_towards(const std::string& peer) {
   socklen_t own_size = sizeof address;
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &own_size) == 0) {
-    own = text_of(reinterpret_cast<sockaddr*>(&address));
+    own = rendezvous::numeric_address(reinterpret_cast<sockaddr*>(&address));
   }
   ::close(fd);
   return own;

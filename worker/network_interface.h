@@ -5,19 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/interface_addresses.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {
 
-struct InterfaceAddress {
-  std::string interface;  // "eth0"
-  std::string address;    // "10.0.0.7"
-  int prefix_bits = 0;    // 24 in "10.0.0.7/24".
-  bool loopback = false;
-};
+using rendezvous::InterfaceAddress;
 
-// Addresses of this host's interfaces that are up, IPv4 first; without those that are valid on one
-// link only. None where the kernel tells of none.
+// Those of this host that could be meant (rendezvous::usable_addresses).
 std::vector<InterfaceAddress> interface_addresses();
 
 // The choice that somebody made, and where.

@@ -2,8 +2,6 @@
 #include "launcher/doctor/gather_facts.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -11,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -34,6 +31,7 @@
 #include "launcher/options/values.h"
 #include "launcher/output/run_directory.h"
 #include "rendezvous/host_name.h"
+#include "rendezvous/interface_addresses.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
 
@@ -44,13 +42,6 @@ constexpr std::chrono::seconds resolver_most{4};
 // It takes a second for each GPU where nothing keeps it ready (nvidia-persistenced).
 constexpr std::chrono::seconds driver_most{10};
 constexpr std::size_t names_max = 40;
-
-std::string numeric(const sockaddr* address, socklen_t size) {
-  std::array<char, NI_MAXHOST> text{};
-  const bool known =
-      ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
-  return known ? text.data() : "";
-}
 
 ResolvedName resolve(const std::string& name) {
   ResolvedName result{.name = name, .addresses = {}, .problem = ""};
@@ -64,7 +55,7 @@ ResolvedName resolve(const std::string& name) {
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    const std::string address = numeric(one->ai_addr, one->ai_addrlen);
+    const std::string address = rendezvous::numeric_address(one->ai_addr);
     auto& all = result.addresses;
     if (std::find(all.begin(), all.end(), address) == all.end()) all.push_back(address);
   }
@@ -109,27 +100,20 @@ std::future<std::vector<GpuReading>> begin_to_read_gpus() {
 }
 
 std::vector<NetworkInterface> list_interfaces() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   std::vector<NetworkInterface> result;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+  for (const rendezvous::InterfaceAddress& one : rendezvous::interface_addresses()) {
     auto known = std::find_if(result.begin(), result.end(), [&](const NetworkInterface& each) {
-      return each.name == one->ifa_name;
+      return each.name == one.interface;
     });
     if (known == result.end()) {
-      NetworkInterface each;
-      each.name = one->ifa_name;
-      each.is_up = (one->ifa_flags & IFF_UP) != 0;
-      each.is_loopback = (one->ifa_flags & IFF_LOOPBACK) != 0;
-      const auto mtu = first_line_of("/sys/class/net/" + each.name + "/mtu");
-      each.mtu = std::atoi(mtu.c_str());
-      known = result.insert(result.end(), std::move(each));
+      const auto mtu = first_line_of("/sys/class/net/" + one.interface + "/mtu");
+      known = result.insert(result.end(), {.name = one.interface,
+                                           .is_up = one.up,
+                                           .is_loopback = one.loopback,
+                                           .mtu = std::atoi(mtu.c_str()),
+                                           .addresses = {}});
     }
-    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    known->addresses.push_back(
-        numeric(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
+    if (!one.address.empty()) known->addresses.push_back(one.address);
   }
   return result;
 }

@@ -1,17 +1,12 @@
-// Asks the kernel: getifaddrs(3) lists aliases and a container's addresses too. A trial bind(2)
-// would not do, which succeeds with every address where ip_nonlocal_bind is set: each node of a job
-// would take the endpoint for its own.
+// Asks the kernel: for its list of addresses, a way to loopback, and its tables in /proc.
 #include "launcher/machine/local_addresses.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <asio/io_context.hpp>
 #include <asio/ip/address.hpp>
 #include <asio/ip/udp.hpp>
@@ -21,6 +16,8 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+
+#include "rendezvous/interface_addresses.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -67,20 +64,10 @@ asio::ip::address without_scope(const asio::ip::address& address) {
 }  // namespace
 
 std::vector<std::string> own_addresses() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
   std::vector<std::string> addresses;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::array<char, NI_MAXHOST> text{};
-    if (::getnameinfo(one->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
-        0) {
-      addresses.emplace_back(text.data());
-    }
+  for (const rendezvous::InterfaceAddress& one : rendezvous::interface_addresses()) {
+    if (!one.address.empty()) addresses.push_back(one.address);
   }
-  ::freeifaddrs(list);
   return addresses;
 }
 

@@ -1,13 +1,7 @@
-// getifaddrs(3), remembered for a moment. Not a trial bind(2), which succeeds with every address
-// where ip_nonlocal_bind is set.
+// The list of addresses, remembered for a moment.
 #include "rendezvous/store/own_addresses.h"
 
-#include <ifaddrs.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <array>
+#include "rendezvous/interface_addresses.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -25,21 +19,11 @@ asio::ip::address plain(const asio::ip::address& address) {
 
 std::set<asio::ip::address> list_addresses() {
   std::set<asio::ip::address> found;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return found;
-  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    if (at->ifa_addr->sa_family == AF_INET) {
-      const auto* v4 = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-      found.insert(asio::ip::address_v4(ntohl(v4->sin_addr.s_addr)));
-    } else if (at->ifa_addr->sa_family == AF_INET6) {
-      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
-      asio::ip::address_v6::bytes_type bytes;
-      std::copy(std::begin(v6->sin6_addr.s6_addr), std::end(v6->sin6_addr.s6_addr), bytes.begin());
-      found.insert(asio::ip::address_v6(bytes));
-    }
+  for (const InterfaceAddress& one : interface_addresses()) {
+    asio::error_code none;
+    const auto address = asio::ip::make_address(one.address, none);
+    if (!none) found.insert(plain(address));
   }
-  ::freeifaddrs(all);
   return found;
 }
 

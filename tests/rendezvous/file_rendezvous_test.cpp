@@ -3,8 +3,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -213,29 +211,22 @@ TEST_CASE("a store that fails while a rank enters itself is an error with the fi
 
 TEST_CASE("a host is reached by its addresses of both families, and first by those of IPv4",
           "[file_rendezvous]") {
-  struct Interface : ifaddrs {
-    Interface(const char* text, unsigned flags) : ifaddrs{} {
-      auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
-      auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
-      const bool is_v4 = ::inet_pton(AF_INET, text, &v4->sin_addr) == 1;
-      if (!is_v4) REQUIRE(::inet_pton(AF_INET6, text, &v6->sin6_addr) == 1);
-      address.ss_family = is_v4 ? AF_INET : AF_INET6;
-      ifa_flags = flags;
-      ifa_addr = reinterpret_cast<sockaddr*>(&address);
-    }
-    sockaddr_storage address{};
+  const auto up = [](const char* address) { return InterfaceAddress{"eth0", address, 24}; };
+  const auto down = [](const char* address) {
+    return InterfaceAddress{"eth1", address, 24, false, false};
   };
-  Interface list[] = {{"::1", IFF_UP | IFF_LOOPBACK},
-                      {"127.0.0.1", IFF_UP | IFF_LOOPBACK},
-                      {"fe80::1", IFF_UP},
-                      {"2001:db8::7", IFF_UP},
-                      {"10.0.0.7", IFF_UP},
-                      {"fd00::7", IFF_UP},
-                      {"10.0.0.8", 0},
-                      {"2001:db8::8", 0}};
-  for (std::size_t i = 0; i + 1 < std::size(list); ++i) list[i].ifa_next = &list[i + 1];
+  const std::vector<InterfaceAddress> all = {{"lo", "", 0, true},
+                                             {"lo", "::1", 128, true},
+                                             {"lo", "127.0.0.1", 8, true},
+                                             up(""),
+                                             up("fe80::1%eth0"),
+                                             up("2001:db8::7"),
+                                             up("10.0.0.7"),
+                                             up("fd00::7"),
+                                             down("10.0.0.8"),
+                                             down("2001:db8::8")};
 
-  CHECK(addresses_of(list) ==
+  CHECK(addresses_of(all) ==
         std::vector<std::string>{"10.0.0.7", "2001:db8::7", "fd00::7", "127.0.0.1"});
 }
 

@@ -1,8 +1,6 @@
 // The server over real loopback sockets: what one client does to others, and attempts.
 #include "rendezvous/server.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <poll.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
@@ -20,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/interface_addresses.h"
 #include "rendezvous/store/accept_pace.h"
 #include "rendezvous/store/access_list.h"
 #include "rendezvous/store_client.h"
@@ -79,21 +78,12 @@ class LoweredDescriptors {
   rlimit before_{};
 };
 
-// An address of this machine that is not loopback; "" if there is none.
+// An IPv4 address of this machine that is not loopback; "" if there is none.
 string own_address() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return "";
-  string found;
-  for (const ifaddrs* one = list; one != nullptr && found.empty(); one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0) continue;
-    char text[INET_ADDRSTRLEN] = "";
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    found = text;
+  for (const InterfaceAddress& one : usable_addresses(interface_addresses())) {
+    if (!one.loopback && one.address.find(':') == string::npos) return one.address;
   }
-  ::freeifaddrs(list);
-  return found;
+  return "";
 }
 
 }  // namespace
