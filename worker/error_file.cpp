@@ -200,21 +200,28 @@ bool write_error(std::string_view message, std::string_view stack, const timespe
   return ::rename(place.temporary_path, place.final_path) == 0;
 }
 
-// The stack, to stderr and as text, without its first `skipped` frames, which are ours. The first
-// call of backtrace() loads a library and allocates, which is why install_error_handlers() makes
-// one.
-[[gnu::noinline]] std::string_view capture_stack(int skipped) {
-  void* all[frames_max];
-  const int all_count = ::backtrace(all, frames_max);
-  if (skipped >= all_count) skipped = 0;  // It could not be walked: show what there is.
-  void* const* const frames = all + skipped;
-  const int count = all_count - skipped;
-  ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
-  if (scratch_fd < 0) return {};
-  ::backtrace_symbols_fd(frames, count, scratch_fd);
-  const ssize_t length = ::pread(scratch_fd, stack_text, sizeof(stack_text), 0);
-  return {stack_text, static_cast<std::size_t>(length > 0 ? length : 0)};
-}
+// The calling thread's stack without its first `skipped` frames, which are ours. The first call of
+// backtrace() loads a library and allocates, which is why install_error_handlers() makes one.
+class Stack {
+ public:
+  [[gnu::noinline]] explicit Stack(int skipped) : count_(::backtrace(all_, frames_max)) {
+    if (skipped < count_) first_ = skipped;  // Else it could not be walked: show what there is.
+  }
+  void print() const { ::backtrace_symbols_fd(all_ + first_, count_ - first_, STDERR_FILENO); }
+  // For the thread that records alone. Valid until the next one.
+  std::string_view text() const {
+    if (scratch_fd < 0 || ::ftruncate(scratch_fd, 0) != 0) return {};
+    ::lseek(scratch_fd, 0, SEEK_SET);
+    ::backtrace_symbols_fd(all_ + first_, count_ - first_, scratch_fd);
+    const ssize_t length = ::pread(scratch_fd, stack_text, sizeof(stack_text), 0);
+    return {stack_text, static_cast<std::size_t>(length > 0 ? length : 0)};
+  }
+
+ private:
+  void* all_[frames_max];
+  int count_;
+  int first_ = 0;
+};
 
 std::string_view name_of_signal(int signal) {
   switch (signal) {
@@ -233,8 +240,9 @@ std::string_view name_of_signal(int signal) {
   }
 }
 
-constexpr int signal_frames = 3;     // capture_stack, on_fatal_signal, the kernel's trampoline.
-constexpr int terminate_frames = 2;  // capture_stack, on_terminate.
+constexpr int signal_frames = 3;     // Stack, on_fatal_signal, the kernel's trampoline.
+constexpr int terminate_frames = 2;  // Stack, on_terminate.
+constexpr int record_frames = 2;     // Stack, record_error_with_stack.
 
 [[gnu::noinline]] void on_fatal_signal(int signal) {
   if (takes(failing_thread)) {
@@ -244,8 +252,9 @@ constexpr int terminate_frames = 2;  // capture_stack, on_terminate.
     ignored = ::write(STDERR_FILENO, "\n", 1);
     const bool first = is_to_record();
     if (first) write_error(name, "", when);  // In case that walking the stack faults again.
-    const std::string_view stack = capture_stack(signal_frames);
-    if (first) write_error(name, stack, when);
+    const Stack stack(signal_frames);
+    stack.print();
+    if (first) write_error(name, stack.text(), when);
     recorded = true;
   } else if (failing_thread != own_thread()) {
     wait_for_other_thread(nullptr);
@@ -277,19 +286,21 @@ std::string describe_current_exception() {
   const std::string message = describe_current_exception();
   std::fprintf(stderr, "uncaught exception: %s\n", message.c_str());
   if (!takes(failing_thread) && failing_thread != own_thread()) wait_for_other_thread(nullptr);
-  const std::string_view stack = capture_stack(terminate_frames);
-  if (is_to_record()) write_error(message, stack, when);
+  const Stack stack(terminate_frames);
+  stack.print();
+  if (is_to_record()) write_error(message, stack.text(), when);
   recorded = true;
   std::abort();
 }
 
-bool record(const std::string& message, Fault fault) noexcept {
+bool record(const std::string& message, const timespec& when, Fault fault,
+            const Stack* stack = nullptr) noexcept {
   // Nobody has said yet where it goes. What follows is then the first that can be recorded.
   if (error_places[error_place.load()].owner == 0) return false;
   if (!is_to_record()) return true;
   bool well = false;
   try {
-    well = write_error(message, "", wall_time(), fault);
+    well = write_error(message, stack == nullptr ? "" : stack->text(), when, fault);
   } catch (...) {  // Nothing is written then.
   }
   recorded = true;
@@ -311,10 +322,18 @@ void change_error_file(const std::string& file) {
 
 }  // namespace
 
-bool record_error(const std::string& message) noexcept { return record(message, Fault::Unknown); }
+bool record_error(const std::string& message) noexcept {
+  return record(message, wall_time(), Fault::Unknown);
+}
+
+[[gnu::noinline]] bool record_error_with_stack(const std::string& message) noexcept {
+  const timespec when = wall_time();
+  const Stack stack(record_frames);
+  return record(message, when, Fault::Unknown, &stack);
+}
 
 bool record_usage_error(const std::string& message) noexcept {
-  return record(message, Fault::OfTheUser);
+  return record(message, wall_time(), Fault::OfTheUser);
 }
 
 void follow_error_file() {

@@ -23,6 +23,10 @@ namespace ddprun::worker {
 // where it lies. Safe from any thread.
 bool record_error(const std::string& message) noexcept;
 
+// The same with the calling thread's stack, for an error that is about to be thrown: who catches it
+// no longer knows where it came from.
+bool record_error_with_stack(const std::string& message) noexcept;
+
 // The same for what the user gave wrong: options, or files that they name, as every attempt of the
 // same command would meet it again. When the process then ends with status 2 in a job's first
 // attempt, ddprun starts no other one, whatever --max-restarts is. Not for what may be otherwise a

@@ -11,6 +11,17 @@ using ddprun::testing::contains;
 using ddprun::testing::content_of;
 using ddprun::testing::TemporaryFolder;
 
+namespace refused_calls {
+
+// Its name is what a test looks for in a stack; extern, and never inlined.
+[[gnu::noinline]] void average_integers(Communicator& communicator) {
+  int number = 0;
+  const bool wrong = communicator.rank() == ddprun::worker::failing_rank;
+  communicator.all_reduce(&number, 1, DataType::Int32, wrong ? ReduceOp::Average : ReduceOp::Sum);
+}
+
+}  // namespace refused_calls
+
 namespace {
 
 // Rank 1 refuses its work, as `train` a checkpoint of another model; the others wait for it.
@@ -54,18 +65,16 @@ TEST_CASE("peers hear why a rank failed when its error file is there already",
 
 TEST_CASE("peers hear of a call that was refused when it is recorded already",
           "[worker][declare_failure]") {
-  const auto average = [](Communicator& communicator) {
-    int number = 0;
-    const bool wrong = communicator.rank() == failing_rank;
-    communicator.all_reduce(&number, 1, DataType::Int32, wrong ? ReduceOp::Average : ReduceOp::Sum);
-  };
   const auto null = [](Communicator& communicator) {
     if (communicator.rank() == failing_rank) communicator.send(nullptr, 1, DataType::Int32, 0);
     communicator.barrier();
   };
   const std::string no_average = "rank 1: the average of integers is not an integer: use sum";
   for (const Wiring wiring : wirings) {
-    check_seen(wiring, average, no_average,
+    for (const std::string& seen : seen_by_peers(wiring, refused_calls::average_integers)) {
+      CHECK(contains(seen, "average_integers"));  // Where it came from.
+    }
+    check_seen(wiring, refused_calls::average_integers, no_average,
                "all_reduce(count=1, int32, average), call 1 failed on rank 1: " + no_average);
     check_seen(wiring, null, "rank 1: the data is a null pointer",
                "send/recv(count=1, int32), call 1 failed on rank 1: rank 1: the data is a null "

@@ -24,6 +24,14 @@
 using namespace ddprun::worker;
 namespace fs = std::filesystem;
 
+namespace recorded_stacks {
+
+// Their names are what the test looks for; extern, and never inlined.
+[[gnu::noinline]] void first_step() { record_error_with_stack("a call was refused"); }
+[[gnu::noinline]] void second_step() { record_error_with_stack("another was"); }
+
+}  // namespace recorded_stacks
+
 namespace {
 
 using Folder = ddprun::testing::TemporaryFolder;
@@ -92,6 +100,24 @@ TEST_CASE("a worker that has lived through what it recorded records again in its
   });
   CHECK(read_json(first)["message"]["message"] == "a call was refused");
   CHECK(read_json(second)["message"]["message"] == "the disk is full");
+}
+
+TEST_CASE("an error that is recorded before it is thrown comes with its own stack",
+          "[worker][error_file]") {
+  const Folder folder;
+  const fs::path first = folder / "first", second = folder / "second";
+  run_child(first, [&] {
+    recorded_stacks::first_step();
+    ::setenv("TORCHELASTIC_ERROR_FILE", second.c_str(), 1);
+    follow_error_file();
+    recorded_stacks::second_step();
+  });
+  const std::string before = read_json(first)["message"]["extraInfo"]["py_callstack"];
+  const std::string after = read_json(second)["message"]["extraInfo"]["py_callstack"];
+  CHECK(before.find("first_step") < before.find('\n'));
+  CHECK(after.find("second_step") < after.find('\n'));
+  CHECK(after.find("first_step") == std::string::npos);
+  CHECK(read_json(second)["message"]["message"] == "another was");
 }
 
 TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {

@@ -80,7 +80,7 @@ void CallGuard::fail(const Call& call, const std::string& reason) {
 
 void CallGuard::fail_alone(const Call& call, std::string_view problem) {
   const std::string reason = "rank " + std::to_string(rank_) + ": " + std::string(problem);
-  if (!group_.aborted()) record_error(text_of(call, reason));
+  if (!group_.aborted()) record_error_with_stack(text_of(call, reason));
   fail(call, reason);
 }
 
@@ -89,7 +89,7 @@ void CallGuard::fail_occupied() {
       "rank " + std::to_string(rank_) +
       ": a second thread is inside a call of this communicator, or a callback called it; one at a "
       "time may";
-  if (!group_.aborted()) record_error(reason);
+  if (!group_.aborted()) record_error_with_stack(reason);
   group_.abort(reason);
   throw CommunicatorError(reason);
 }

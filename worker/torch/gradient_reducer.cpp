@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "worker/declare_failure.h"
+#include "worker/error_file.h"
 #include "worker/progress_page.h"
 #include "worker/torch/tensor_collectives.h"
 
@@ -37,7 +38,9 @@ std::vector<std::size_t> arrivals_then_rest(const std::vector<std::size_t>& arri
 // Not where the communicator was aborted before: what follows from a peer's failure is no fault of
 // this rank's, which may live on without that peer (membership.h).
 void declare(Communicator& communicator, const std::string& message) {
-  if (!communicator.aborted()) declare_failure(&communicator, message);
+  if (communicator.aborted()) return;
+  record_error_with_stack(message);
+  declare_failure(&communicator, message);
 }
 
 }  // namespace
