@@ -40,11 +40,6 @@ std::shared_ptr<void> allocate(Communicator& communicator, std::size_t bytes, at
   return communicator.allocate(bytes);
 }
 
-// The tensor's elements in the order of its memory, as one dimension.
-at::Tensor memory_view(const at::Tensor& tensor) {
-  return at::as_strided(tensor.detach(), {tensor.numel()}, {1}, tensor.storage_offset());
-}
-
 // As PyTorch's over NCCL. Bools travel as bytes, whose sum is no bool, or that of 256 ranks none.
 ReduceOp op_of_bools(ReduceOp op) {
   if (op == ReduceOp::Average) {
@@ -101,6 +96,10 @@ Stream current_stream(at::Device device) {
   if (device.is_cpu()) return nullptr;
   const c10::impl::VirtualGuardImpl guard(device.type());
   return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+at::Tensor memory_view(const at::Tensor& tensor) {
+  return at::as_strided(tensor.detach(), {tensor.numel()}, {1}, tensor.storage_offset());
 }
 
 void all_reduce(Communicator& communicator, const at::Tensor& tensor, ReduceOp op) {

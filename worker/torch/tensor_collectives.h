@@ -30,6 +30,9 @@ bool is_for(const Communicator& communicator, at::Device device);
 // The device's current stream as the communicator wants it; nullptr on the CPU.
 Stream current_stream(at::Device device);
 
+// The elements of a dense tensor in the order of its memory, as one dimension.
+at::Tensor memory_view(const at::Tensor& tensor);
+
 // The sum of bools is whether any rank has true, as over NCCL in PyTorch.
 void all_reduce(Communicator& communicator, const at::Tensor& tensor, ReduceOp op);
 void broadcast(Communicator& communicator, at::Tensor& tensor, int root);
