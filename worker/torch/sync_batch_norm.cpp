@@ -145,8 +145,10 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     at::Tensor weight_gradient = at::zeros_like(mean);
     at::Tensor bias_gradient = at::zeros_like(mean);
     if (input.numel() > 0) {
+      // Without a weight CUDA's kernels give no sums. Which weight it is changes none of them.
+      const at::Tensor any_weight = weight.defined() ? weight : at::ones_like(mean);
       std::tie(std::ignore, weight_gradient, bias_gradient) =
-          at::native_batch_norm_backward(dy, input, weight, mean, variance, mean, invstd,
+          at::native_batch_norm_backward(dy, input, any_weight, mean, variance, mean, invstd,
                                          /*train=*/false, eps, {false, true, true});
     }
 

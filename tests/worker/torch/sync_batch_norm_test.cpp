@@ -1,6 +1,8 @@
 // SyncBatchNorm over ranks against BatchNorm over the whole batch.
 #include "worker/torch/sync_batch_norm.h"
 
+#include <ATen/ops/native_batch_norm_backward_native.h>
+#include <torch/library.h>
 #include <torch/optim/sgd.h>
 
 #include <atomic>
@@ -123,6 +125,29 @@ TEST_CASE("inputs of any number of dimensions are normalised over all ranks", "[
   check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(volumes);
   check_beside_whole_batch<BatchNorm3d, SyncBatchNorm3d>(
       volumes.contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
+// The sums of backward as LibTorch's kernels for CUDA give them
+// (ATen/native/cuda/Normalization.cuh): without a weight those for channels-last memory return
+// none, and the others throw.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> sums_as_on_cuda(
+    const at::Tensor& dy, const at::Tensor& x, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
+    const std::optional<at::Tensor>& mean, const std::optional<at::Tensor>& invstd, bool train,
+    double eps, std::array<bool, 3> wanted) {
+  const bool sums = wanted[1] || wanted[2];
+  if (sums && !(weight && weight->defined())) return {{}, at::empty({0}), at::empty({0})};
+  return at::native::batch_norm_backward_cpu(dy, x, weight, running_mean, running_var, mean, invstd,
+                                             train, eps, wanted);
+}
+
+TEST_CASE("without weights of its own backward is that of the whole batch, on CUDA too",
+          "[worker][sync_bn]") {
+  torch::Library kernels(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  kernels.impl("native_batch_norm_backward", sums_as_on_cuda);
+  const at::Tensor images = seeded(4, [] { return torch::randn({6, 4, 5, 3}) * 2 + 7; });
+  check_beside_whole_batch<BatchNorm2d, SyncBatchNorm2d>(images, /*affine=*/true);
+  check_beside_whole_batch<BatchNorm2d, SyncBatchNorm2d>(images, /*affine=*/false);
 }
 
 TEST_CASE("inputs that a batch normalisation does not take are refused", "[worker][sync_bn]") {
