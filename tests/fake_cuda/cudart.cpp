@@ -1,10 +1,13 @@
 // The functions of libcudart that this project and the fake libnccl call, without a GPU.
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +25,9 @@ namespace {
 struct Runtime {
   std::mutex mutex;
   std::set<cudaStream_t> streams;
-  std::map<int, cudaStream_t> null_streams;  // By device.
+  std::map<int, cudaStream_t> null_streams;      // By device.
+  std::map<cudaStream_t, CUgraph_st*> captures;  // Those under way.
+  std::deque<CUevent_st> events;
 };
 Runtime& runtime() {
   static auto& instance = *new Runtime;
@@ -31,7 +36,59 @@ Runtime& runtime() {
 
 std::mutex objects_mutex;
 thread_local int current_device = 0;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<unsigned long> contexts = 0;
+
+// Who checks a kernel that he launches next is told of it, if nobody has asked before. That work is
+// not done yet is no error.
+cudaError_t told(cudaError_t answer) {
+  if (answer != cudaSuccess && answer != cudaErrorNotReady) last_error = answer;
+  return answer;
+}
+
+// Whether a call that may not be made while `graph` is recorded spoils it, by the rules of
+// cudaThreadExchangeStreamCaptureMode().
+bool is_spoilt_by_this_thread(const CUgraph_st& graph) {
+  if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
+  if (graph.recorder == std::this_thread::get_id()) {
+    return graph.mode != cudaStreamCaptureModeRelaxed;
+  }
+  return capture_mode == cudaStreamCaptureModeGlobal && graph.mode == cudaStreamCaptureModeGlobal;
+}
+
+// For each call that looks at, waits for or frees something: it is no part of a graph. `of_device`:
+// it concerns all streams, and one of them that is captured can be neither asked nor waited for.
+cudaError_t outside_graphs(bool of_device = false) {
+  Runtime& all = runtime();
+  const std::lock_guard lock(all.mutex);
+  bool spoils = false;
+  for (const auto& [stream, graph] : all.captures) {
+    if (!is_spoilt_by_this_thread(*graph) && !(of_device && stream->device == current_device))
+      continue;
+    graph->spoilt = spoils = true;
+  }
+  return told(spoils ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+}
+
+// The same for a call about one stream, which it spoils in any mode.
+cudaError_t outside_graph_of(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(runtime().mutex);
+    const auto capture = runtime().captures.find(stream);
+    if (capture != runtime().captures.end()) {
+      capture->second->spoilt = true;
+      return told(cudaErrorStreamCaptureUnsupported);
+    }
+  }
+  return outside_graphs();
+}
+
+cudaEvent_t alive(cudaEvent_t event, const char* function) {
+  if (!event->destroyed) return event;
+  std::fprintf(stderr, "fake CUDA: %s of an event that was destroyed\n", function);
+  std::abort();
+}
 
 // The current device, which has a context from here on.
 int used_device() {
@@ -103,7 +160,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   int devices = 0;
   cudaGetDeviceCount(&devices);
-  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+  if (device < 0 || device >= devices) return told(cudaErrorInvalidDevice);
   current_device = device;
   used_device();
   return cudaSuccess;
@@ -113,10 +170,14 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = outside_graphs(/*of_device=*/true)) return error;
   wait_for_device();
   return device_state();
 }
-cudaError_t cudaGetLastError() { return device_state(); }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = std::exchange(last_error, cudaSuccess);
+  return device_state() != cudaSuccess ? device_state() : error;
+}
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -132,6 +193,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     case cudaErrorCapturedEvent:
       return "operation not permitted on an event last recorded in a capturing stream";
     case cudaErrorIllegalAddress:
@@ -152,8 +217,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   stream->end_after_work();
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return real(stream)->query(); }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return real(stream)->synchronize(); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (const cudaError_t error = outside_graph_of(real(stream))) return error;
+  return real(stream)->query();
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t error = outside_graph_of(real(stream))) return error;
+  return real(stream)->synchronize();
+}
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   real(stream)->give([function, data] { function(data); });
   return cudaSuccess;
@@ -171,20 +242,33 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   if (graph != nullptr) *graph = real(stream)->recorded.get();
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   static std::atomic<unsigned long long> captures = 0;
-  real(stream)->recorded = std::make_unique<CUgraph_st>();
-  real(stream)->recorded->id = ++captures;
+  cudaStream_t const captured = real(stream);
+  captured->recorded = std::make_unique<CUgraph_st>();
+  captured->recorded->id = ++captures;
+  captured->recorded->mode = mode;
+  captured->recorded->recorder = std::this_thread::get_id();
+  const std::lock_guard lock(runtime().mutex);
+  runtime().captures[captured] = captured->recorded.get();
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  static thread_local cudaStreamCaptureMode own = cudaStreamCaptureModeGlobal;
-  std::swap(own, *mode);
+  std::swap(capture_mode, *mode);
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = real(stream)->recorded.release();
-  return *graph != nullptr ? cudaSuccess : cudaErrorIllegalState;
+  cudaStream_t const captured = real(stream);
+  {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().captures.erase(captured);
+  }
+  auto recorded = std::exchange(captured->recorded, nullptr);
+  *graph = nullptr;
+  if (!recorded) return told(cudaErrorIllegalState);
+  if (recorded->spoilt) return told(cudaErrorStreamCaptureInvalidated);
+  *graph = recorded.release();
+  return cudaSuccess;
 }
 
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy,
@@ -221,17 +305,22 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new CUevent_st{used_device(), (flags & cudaEventDisableTiming) == 0};
+  const int device = used_device();
+  const std::lock_guard lock(runtime().mutex);
+  *event = &runtime().events.emplace_back(device, (flags & cudaEventDisableTiming) == 0);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  if (real(stream)->device != event->device) return cudaErrorInvalidResourceHandle;
+  alive(event, "cudaEventRecord");
+  if (real(stream)->device != event->device) return told(cudaErrorInvalidResourceHandle);
   const bool capturing = real(stream)->recorded != nullptr;
-  if (flags == cudaEventRecordExternal && !capturing) return cudaErrorInvalidValue;
-  event->captured = capturing && flags != cudaEventRecordExternal;
+  const bool is_node = flags == cudaEventRecordExternal;
+  if (is_node && !capturing) return told(cudaErrorInvalidValue);
+  event->captured = capturing && !is_node;
   const auto place = std::make_shared<CUevent_st::Place>();
   event->place = place;
-  real(stream)->give([place] {
+  real(stream)->give([place, event, is_node] {
+    if (is_node) alive(event, "a graph's launch");
     const std::lock_guard lock(place->mutex);
     place->reached = true;
     place->at = std::chrono::steady_clock::now();
@@ -243,17 +332,22 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  alive(event, "cudaEventQuery");
   if (device_state() != cudaSuccess) return device_state();
-  if (event->captured) return cudaErrorCapturedEvent;
+  if (const cudaError_t error = outside_graphs()) return error;
+  if (event->captured) return told(cudaErrorCapturedEvent);
   if (!event->place) return cudaSuccess;
   const std::lock_guard lock(event->place->mutex);
   return event->place->reached ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (const cudaError_t error = outside_graphs()) return error;
+  if (from->device != to->device) return told(cudaErrorInvalidResourceHandle);
   std::chrono::steady_clock::time_point at[2];
   for (const auto& [event, when] : {std::pair{from, &at[0]}, {to, &at[1]}}) {
-    if (event->captured) return cudaErrorInvalidValue;
-    if (!event->tells_time || !event->place) return cudaErrorInvalidResourceHandle;
+    alive(event, "cudaEventElapsedTime");
+    if (event->captured) return told(cudaErrorInvalidValue);
+    if (!event->tells_time || !event->place) return told(cudaErrorInvalidResourceHandle);
     const std::lock_guard lock(event->place->mutex);
     if (!event->place->reached) return cudaErrorNotReady;
     *when = event->place->at;
@@ -262,6 +356,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return device_state();
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  alive(event, "cudaStreamWaitEvent");
   if (!event->place) return cudaSuccess;
   real(stream)->give([place = event->place] {
     std::unique_lock lock(place->mutex);
@@ -270,20 +365,23 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
+  alive(event, "cudaEventDestroy")->destroyed = true;
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (const cudaError_t error = outside_graphs()) return error;
   *data = memory_of(bytes);
-  return *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  return told(*data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* data) {
+  if (const cudaError_t error = outside_graphs(/*of_device=*/true)) return error;
   wait_for_device();
   std::free(data);
   return device_state();
 }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  if (const cudaError_t error = outside_graphs()) return error;
   used_device();
   std::memset(data, value, bytes);
   return device_state();
@@ -300,6 +398,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return cudaSuccess;
   }
   real(stream)->give([=] { std::memcpy(to, from, bytes); });
+  if (kind == cudaMemcpyDeviceToHost && real(stream)->recorded)
+    return outside_graph_of(real(stream));
   return kind == cudaMemcpyDeviceToHost ? real(stream)->synchronize() : cudaSuccess;
 }
 

@@ -1,12 +1,16 @@
 // What the handles of CUDA's runtime point to here: a stream is a queue with a thread, an event a
 // place in such a queue, a graph the work that a stream was given while it was captured.
 //
+// What CUDA refuses while a graph is recorded it refuses, too, and that graph is spoilt by it; who
+// uses an event that was destroyed ends the process with a word.
+//
 // Left out: that the null stream waits for others, streams that join a capture through events, and
 // whether a pointer is device memory. Device memory is host memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -14,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 using Work = std::function<void()>;
@@ -27,6 +32,9 @@ struct CUuserObject_st {
 struct CUgraph_st {
   ~CUgraph_st();
   unsigned long long id = 0;  // Of its capture.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id recorder;
+  std::atomic<bool> spoilt{false};
   std::vector<Work> work;
   std::vector<cudaUserObject_t> objects;  // One reference of each.
 };
@@ -58,6 +66,8 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+  CUevent_st(int on, bool timing) : device(on), tells_time(timing) {}
+
   const int device;
   const bool tells_time;
   struct Place {
@@ -68,6 +78,7 @@ struct CUevent_st {
   };
   std::shared_ptr<Place> place = nullptr;  // Null: not recorded yet, which counts as reached.
   bool captured = false;  // In a graph, and there no node: nobody outside can ask for it.
+  std::atomic<bool> destroyed{false};  // It stays in place, so that its use can be told of.
 };
 
 namespace ddprun::fake_cuda {

@@ -79,6 +79,8 @@ class WaitingNccl final : public Communicator {
     try {
       call();
       nccl_->wait(stream_);
+      // Or who launches a kernel next would take it for an error of that.
+      check_cuda(cudaGetLastError(), "what a call has left behind");
     } catch (const CommunicatorError&) {
       const auto deadline = std::chrono::steady_clock::now() + testing::patience(stall_limit);
       while (cudaStreamQuery(stream_) == cudaErrorNotReady &&
