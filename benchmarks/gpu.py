@@ -206,10 +206,13 @@ def several_gpus(folder, program):
     """What one GPU cannot show. Of one process LibTorch may reach for GPU 0 in any thread."""
     argv, rate = train(folder, "parallel", "--image-size", "32", "--batch-size", "64", "--print-freq", "10", "--steps", "60",
                        "--data-parallel", "2")
+    together, together_rate = train(folder, "parallel-norms", "--image-size", "32", "--batch-size", "64", "--print-freq", "10",
+                                    "--steps", "60", "--data-parallel", "2", "--sync-bn")
     return [
         Step("no worker has a context on another one's GPU",
              [sys.executable, "-B", CHECKS, "own-gpu", folder], 120, needs=(program, GPU), figures=last_json),
-        Step("one process trains on two GPUs", argv, 60, needs=(program, GPU), figures=rate)]
+        Step("one process trains on two GPUs", argv, 60, needs=(program, GPU), figures=rate),
+        Step("so it does with batch norms over both", together, 60, needs=(program, GPU), figures=together_rate)]
 
 
 def test_plan(machine, folder):
@@ -220,6 +223,10 @@ def test_plan(machine, folder):
     replays, replays_rate = train(folder, "replays", *small, "--steps", "60", *two_workers(), "--cuda-graph")
     together, together_rate = train(folder, "together", *small, "--steps", "60", *two_workers(), "--sync-bn", "--verify-sync",
                                     "10")
+    narrow, narrow_rate = train(folder, "narrow", *small, "--steps", "60", *two_workers(), "--grad-dtype", "bf16", "--cuda-graph",
+                                "--verify-sync", "10")
+    thin, thin_rate = train(folder, "thin", *small, "--steps", "60", *two_workers(), "--power-sgd", "4", "--power-sgd-start",
+                            "5", "--verify-sync", "10")
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", "--gpu-memory")
     best, best_rate = train(folder, "best", *small, "--steps", "60", "--precision", "fp16", *BEST)
@@ -227,7 +234,7 @@ def test_plan(machine, folder):
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker", "nccl_worker"),
         Step("NCCL starts", [BIN / "test_worker", "NCCL starts*"], 60, needs=(module, GPU), figures=ran),
-        building(machine, "train", 180, "train", "test_step_kernels", "test_device_jpeg"),
+        building(machine, "train", 180, "train", "test_step_kernels", "test_device_jpeg", "test_ddp_on_gpu"),
         Step("the kernels of a step have the bits of their loops", [BIN / "test_step_kernels", "[gpu]"], 60,
              needs=(program, GPU), figures=ran),
         *memory_checks(program),
@@ -266,6 +273,12 @@ def test_plan(machine, folder):
              figures=with_waits(folder, "replays", replays_rate)),
         Step("so they have with batch norms over both", [*ddprun(2), *together], 90, needs=(program, GPU),
              figures=together_rate),
+        Step("so they have with gradients that travel as bf16, in a graph", [*ddprun(2), *narrow], 90, needs=(program, GPU),
+             figures=narrow_rate),
+        Step("so they have with gradients that travel as thin matrices", [*ddprun(2), *thin], 90, needs=(program, GPU),
+             figures=thin_rate),
+        Step("a wrapped module does on the GPU what it does on the CPU", [BIN / "test_ddp_on_gpu", "[gpu]"], 60,
+             needs=(program, GPU), figures=ran),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", CHECKS, "kill-one", folder, "0"], 90, needs=(program, GPU), figures=last_json),
         Step("with --shards two workers have the losses of one",

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "tests/worker/torch/no_gpu.h"
 #include "trainer/kernels/device/number_format.h"
 #include "worker/torch/libtorch.h"
 
@@ -14,8 +14,7 @@ namespace ddprun::trainer::testing {
 // Of tensors: around a block, a chunk, and several of each.
 inline const std::vector<std::int64_t> odd_sizes{0, 1, 255, 256, 257, 4095, 4096, 4097, 9001};
 
-// Why the cases on a GPU are skipped; "" where there is one.
-std::string no_gpu();
+using ddprun::worker::no_gpu;
 
 // That of LibTorch; null on the CPU.
 void* stream_of(torch::Device device);
