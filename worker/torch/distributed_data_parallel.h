@@ -35,7 +35,9 @@
 // wrapper at a time: modules that share one are wrapped as one.
 //
 // Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
-// Between a forward and the end of its backward the communicator must not be used otherwise.
+// Between a forward and the end of its backward the communicator must not be used otherwise. CUDA:
+// the stream that is current when a module is wrapped should be that of its forwards, for autograd
+// accumulates gradients on it.
 // Errors: CommunicatorError from any call when a peer has died; UnreducedGradients from the forward
 // after a backward that began to reduce and left parameters without a gradient, and from one whose
 // parameters were moved, converted or unfrozen; from a backward with create_graph. A backward that
