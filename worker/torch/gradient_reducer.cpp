@@ -475,13 +475,16 @@ void GradientReducer::give_zeros() {
 void GradientReducer::count_uses() {
   const std::size_t parameters = gradients_.size();
   if (parameters == 0) return;
-  at::Tensor used = at::empty({static_cast<std::int64_t>(parameters) + 1}, at::kInt);
+  // Page-locked for a GPU, or the host would stand here until all of backward is done there.
+  const bool pinned = gradients_.device().is_cuda();
+  at::Tensor used = at::empty({static_cast<std::int64_t>(parameters) + 1},
+                              at::TensorOptions(at::kInt).pinned_memory(pinned));
   auto* const flags = used.data_ptr<std::int32_t>();
   for (std::size_t i = 0; i < parameters; ++i) {
     flags[i] = gradients_.is_defined(i) && (used_[i] || accumulated_[i]) ? 1 : 0;
   }
   flags[parameters] = had_backward_ ? 1 : 0;
-  used_counts_.copy_(used);
+  used_counts_.copy_(used, /*non_blocking=*/true);
   queue_->all_reduce(used_counts_.data_ptr(), parameters + 1, DataType::Int32, ReduceOp::Sum);
 }
 

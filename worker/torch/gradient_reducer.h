@@ -53,7 +53,8 @@ struct ReducerOptions {
   // Parameters that got no gradient in a backward, nor in those of no_sync() before it, count as
   // zero on this rank and keep an undefined (or their old) gradient when no rank used them. Known
   // at the end of backward; costs one small all-reduce per step, and buckets with unused parameters
-  // do not overlap with backward.
+  // do not overlap with backward. CUDA: the host of a rank that has left one unused waits for the
+  // device there, to learn whether others did.
   bool find_unused_parameters = false;
 
   // The same parameters are used in every step: unused ones are found in the first step in which

@@ -1,4 +1,8 @@
 // Parameters without a gradient: unused, shared, frozen; and models that differ between ranks.
+#include <ATen/record_function.h>
+
+#include <atomic>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/data_parallel.h"
@@ -65,6 +69,34 @@ TEST_CASE("a parameter that only one rank used gets that rank's share everywhere
       RANK_CHECK(close(net->right->bias.grad(), alone->right->bias.grad()));
     }
   });
+}
+
+// Copies of whole numbers of 32 bits, which are the counts of uses alone, as LibTorch was asked for
+// them: those for which the host may go on, and others.
+std::atomic<int> copies_behind_the_host = 0, copies_of_the_host = 0;
+
+std::unique_ptr<at::ObserverContext> note_copy(const at::RecordFunction& function) {
+  const auto inputs = function.inputs();
+  if (std::string(function.name()) != "aten::copy_" || !inputs[0].isTensor()) return nullptr;
+  if (inputs[0].toTensor().scalar_type() != at::kInt) return nullptr;
+  ++(inputs[2].toBool() ? copies_behind_the_host : copies_of_the_host);
+  return nullptr;
+}
+
+// On the CPU each copy is waited for; on a GPU the host would wait for all of backward.
+TEST_CASE("what a rank has used goes to the device without a wait of the host",
+          "[worker][ddp][unused]") {
+  copies_behind_the_host = copies_of_the_host = 0;
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(note_copy).needsInputs(true));
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    Branches net = make_branches();
+    DistributedDataParallel ddp(net, communicator, tiny(true, false));
+    ddp.forward(input(), true, true).backward();
+  });
+  at::removeCallback(handle);
+  CHECK(copies_behind_the_host == 2);
+  CHECK(copies_of_the_host == 0);
 }
 
 TEST_CASE("a parameter that no rank used keeps its undefined gradient", "[worker][ddp][unused]") {
