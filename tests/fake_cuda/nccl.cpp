@@ -36,6 +36,23 @@ void require_alive(const ncclComm* comm, const char* function) {
   std::abort();
 }
 
+// In a call that NCCL allows one thread at a time; only abort may come meanwhile.
+class Inside {
+ public:
+  Inside(ncclComm* comm, const char* function) : comm_(comm) {
+    require_alive(comm, function);
+    if (!comm->inside.exchange(true)) return;
+    std::fprintf(stderr, "fake NCCL: %s while another thread is in a call\n", function);
+    std::abort();
+  }
+  ~Inside() { comm_->inside = false; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  ncclComm* const comm_;
+};
+
 // Stays when it was freed, so that a later call of it is noticed.
 ncclComm* new_comm() {
   static std::mutex mutex;
@@ -102,7 +119,7 @@ ncclResult_t begin(ncclComm* comm, std::function<ncclResult_t()> work) {
 }
 
 ncclResult_t collective(ncclComm* comm, const char* function, cudaStream_t stream, Kernel kernel) {
-  require_alive(comm, function);
+  const Inside inside(comm, function);
   die_if_told(comm, function);
   if (comm->revoked || comm->state == ncclInProgress) {
     set_last_error(comm->revoked ? "the communicator was revoked"
@@ -186,13 +203,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int world, ncclUniqueId id
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  require_alive(comm, "ncclCommGetAsyncError");
+  const Inside inside(comm, "ncclCommGetAsyncError");
   *state = comm->state;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  require_alive(comm, "ncclCommFinalize");
+  const Inside inside(comm, "ncclCommFinalize");
   if (comm->revoked) return ncclInvalidUsage;
   return begin(comm, [comm] {
     const bool idle = comm->wait([comm] { return comm->queued == 0 && comm->graphs == 0; });
@@ -236,12 +253,12 @@ ncclResult_t ncclMemFree(void* data) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t, void** registration) {
-  require_alive(comm, "ncclCommRegister");
+  const Inside inside(comm, "ncclCommRegister");
   *registration = data;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void*) {
-  require_alive(comm, "ncclCommDeregister");
+  const Inside inside(comm, "ncclCommDeregister");
   return ncclSuccess;
 }
 

@@ -27,6 +27,7 @@ struct ncclComm {
 
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<bool> aborted{false};
+  std::atomic<bool> inside{false};  // A thread is in a call of it.
   std::atomic<bool> revoked{false};
   std::atomic<int> queued{0};  // Kernels that have not ended.
   std::atomic<int> graphs{0};  // That have recorded kernels of this communicator.
