@@ -73,8 +73,10 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
   virtual std::string description()
-      const = 0;                     // For logs: "cpu: 4 ranks on 2 hosts, shared memory + TCP".
-  virtual bool is_cuda() const = 0;  // True: pointers are device memory.
+      const = 0;  // For logs: "cpu: 4 ranks on 2 hosts, shared memory + TCP".
+  // True: pointers are device memory. Calls leave its device as the thread's current one: to go
+  // back to another would make a context there.
+  virtual bool is_cuda() const = 0;
   // The device of that memory, where it is known to be of one.
   virtual std::optional<int> cuda_device() const { return std::nullopt; }
   // All ranks are on this host and read each other's memory: no collective waits for a network.
@@ -138,10 +140,11 @@ class Communicator {
 
   // CUDA: a graph that has recorded calls of this communicator was launched on the stream. They are
   // watched from now on as if they had been made now, the timeout included; a graph's launch is not
-  // seen otherwise. All graphs, executable ones too, must be destroyed before the communicator,
-  // also after an error: NCCL waits for them. 10 s (or the collective timeout, if that is less)
-  // after the error or the beginning of its end the communicator is left behind, with the memory of
-  // allocate() that it may still use, and says so.
+  // seen otherwise. What waits for the stream or the device cannot be recorded: barrier(), wait(),
+  // all_gather_on_host() and allocate(). All graphs, executable ones too, must be destroyed before
+  // the communicator, also after an error: NCCL waits for them. 10 s (or the collective timeout, if
+  // that is less) after the error or the beginning of its end the communicator is left behind, with
+  // the memory of allocate() that it may still use, and says so.
   virtual void replayed(Stream /*stream*/) {}
 
   // CUDA: how long streams stand for other ranks, by the device's clock. Between the two calls
