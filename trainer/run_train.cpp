@@ -2,6 +2,7 @@
 #include "trainer/run_train.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -282,6 +283,9 @@ void become_worker(TrainingJob& job, const TrainOptions& options) {
 }  // namespace
 
 int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
+  // A file that meets the process's limit of sizes (ulimit -f) is then a write that fails, as on a
+  // full disk, and no death of training for a log's sake. Python ignores it, too.
+  ::signal(SIGXFSZ, SIG_IGN);
   worker::WorkerEnv env;
   if (argc < 2) {
     return fail(usage_exit_code, env,

@@ -2,7 +2,6 @@
 #include "trainer/checkpoint/checkpoint_writer.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <iostream>
@@ -22,14 +21,6 @@ constexpr std::chrono::minutes taken_limit{3};
 // A server of files that starts anew is back within a minute or two.
 constexpr double failing_limit_s = 120;
 constexpr double retry_pause_s = 10;
-
-// A file that grows beyond the process's limit is then an error of write(), and not the end.
-void hold_back_size_signal() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGXFSZ);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-}
 
 NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
   NamedTensors tensors;
@@ -178,7 +169,6 @@ void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
 }
 
 void CheckpointWriter::run(std::size_t bytes_expected, torch::Device device) {
-  hold_back_size_signal();
   try {
     worker::choose_device(device);
     snapshot_.reserve(bytes_expected, /*from_gpu=*/!device.is_cpu());
