@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,6 +17,30 @@
 #include "plot/half_line.h"
 
 namespace ddprun::trainer {
+namespace {
+
+// As long as it lives a pipe whose reader has gone is an error of this thread's write(), and not
+// the process's end. Elsewhere it stays that: `train | head` ends with head.
+class PipeSignalHeld {
+ public:
+  PipeSignalHeld() {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~PipeSignalHeld() {
+    const timespec at_once{};
+    while (::sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) continue;
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  PipeSignalHeld(const PipeSignalHeld&) = delete;
+  PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+};
+
+}  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path)
     : path_(std::move(path)),
@@ -35,6 +61,7 @@ MetricsFile::~MetricsFile() {
 
 std::string MetricsFile::add(const std::string& line) {
   const std::string text = (within_line_ ? "\n" : "") + line + '\n';
+  const PipeSignalHeld held;
   const command_line::Written done = command_line::write_all(fd_.get(), text);
   if (done.bytes > 0) within_line_ = text[done.bytes - 1] != '\n';
   if (done.error == 0) {

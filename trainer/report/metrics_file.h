@@ -1,5 +1,5 @@
 // The file of --metrics, a line at a time. A full disk costs the lines that it had no room for, and
-// none that come after them.
+// none that come after them; a pipe without a reader, those that nobody reads.
 #pragma once
 
 #include <cstdint>

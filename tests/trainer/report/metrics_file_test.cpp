@@ -1,16 +1,24 @@
-// Lines on a disk that is full for a while.
+// Lines on a disk that is full for a while, and into a pipe that is not read for one.
 #include "trainer/report/metrics_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/file_size_limit.h"
 #include "tests/trainer/scratch.h"
+#include "worker/unique_fd.h"
 
 using namespace ddprun::trainer;
 using ddprun::testing::FileSizeLimit;
+using ddprun::worker::UniqueFd;
 
 TEST_CASE("a full disk costs the lines that it has no room for", "[trainer][report]") {
   const ScratchFolder folder;
@@ -49,6 +57,35 @@ TEST_CASE("lines that are missing to the end are told of there", "[trainer][repo
   std::cerr.rdbuf(before);
   CHECK(errors.str() == "train: warning: --metrics: lines that are missing at the end of " +
                             (folder / "metrics").string() + ": 2\n");
+}
+
+TEST_CASE("a pipe whose reader has gone costs lines and no training", "[trainer][report]") {
+  const ScratchFolder folder;
+  const std::string pipe = (folder / "metrics").string();
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto open_reader = [&] {
+    return UniqueFd(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  };
+  const auto read_from = [](const UniqueFd& reader) {
+    std::string text(100, '\0');
+    const ssize_t count = ::read(reader.get(), text.data(), text.size());
+    return text.substr(0, count < 0 ? 0 : static_cast<std::size_t>(count));
+  };
+  UniqueFd reader = open_reader();
+  MetricsFile file(pipe);
+  CHECK(file.add("one").empty());
+  CHECK(read_from(reader) == "one\n");
+
+  reader.reset();
+  CHECK(contains(file.add("two"), "--metrics: cannot write to " + pipe + " (Broken pipe)"));
+  CHECK(file.add("three").empty());
+  sigset_t pending;
+  ::sigpending(&pending);
+  CHECK(::sigismember(&pending, SIGPIPE) == 0);  // None is left that would end the process later.
+
+  reader = open_reader();
+  CHECK(contains(file.add("four"), "can be written again; lines that are missing there: 2"));
+  CHECK(read_from(reader) == "four\n");
 }
 
 TEST_CASE("metrics go on where somebody has left half a line", "[trainer][report]") {
