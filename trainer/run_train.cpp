@@ -16,6 +16,7 @@
 #include "trainer/device/device.h"
 #include "trainer/download/download_set.h"
 #include "trainer/evaluate.h"
+#include "trainer/failure_text.h"
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
 #include "trainer/options/read_command_line.h"
@@ -87,12 +88,6 @@ void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& en
   throw std::runtime_error(
       fmt::format("--print-sample-order: cannot write to stdout ({}): {} of {} bytes are missing",
                   std::strerror(done.error), text.size() - done.bytes, text.size()));
-}
-
-// Without the stack that LibTorch adds.
-std::string text_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
 // What was given is wrong: options, or a checkpoint or weights of something else.
@@ -262,8 +257,8 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       // Here and not in run_train(): on the way there the exception would close the communicator,
       // and peers that notice could fail, and be blamed, before this rank has said what was the
       // matter.
-      record(text_of(error), how_it_heals(error));  // First: declare_failure() knows no fault.
-      worker::declare_failure(job.place.communicator.get(), text_of(error));
+      record(failure_text(error), how_it_heals(error));  // First: declare_failure() knows no fault.
+      worker::declare_failure(job.place.communicator.get(), failure_text(error));
       finish_write(job);
       throw;
     }
@@ -315,7 +310,7 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
     return fail(usage_exit_code, env, error.what());
   } catch (const std::exception& error) {
     const int exit_code = is_of_the_user(error) ? usage_exit_code : failure_exit_code;
-    return fail(exit_code, env, text_of(error), how_it_heals(error));
+    return fail(exit_code, env, failure_text(error), how_it_heals(error));
   }
 }
 

@@ -1,0 +1,56 @@
+// What a person reads where the machine has no more to give.
+#include "trainer/failure_text.h"
+
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "tests/testing/catch.h"
+#include "tests/testing/text.h"
+#include "worker/torch/libtorch.h"
+
+using namespace ddprun::trainer;
+using ddprun::testing::contains;
+
+namespace {
+
+// Of whatever the call throws.
+template <typename Call>
+std::string text_of_failing(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return failure_text(error);
+  }
+  return "it did not fail";
+}
+
+}  // namespace
+
+TEST_CASE("an error's own words are told, without LibTorch's stack", "[trainer]") {
+  CHECK(failure_text(std::runtime_error("the disk is gone")) == "the disk is gone");
+  const std::string of_torch = text_of_failing([] { TORCH_CHECK(false, "no such layer"); });
+  CHECK(of_torch == "no such layer");
+}
+
+TEST_CASE("memory that ran out on the host says what would fit", "[trainer]") {
+  CHECK(contains(failure_text(std::bad_alloc()), "(std::bad_alloc): give a smaller --batch-size"));
+#if !defined(__SANITIZE_ADDRESS__)  // Which ends a process that asks for so much.
+  const std::string text = text_of_failing([] { torch::empty({std::int64_t{1} << 55}); });
+  INFO(text);
+  CHECK(contains(text, "DefaultCPUAllocator: can't allocate memory"));  // The launcher knows these.
+  CHECK(contains(text, "): give a smaller --batch-size"));
+#endif
+}
+
+TEST_CASE("a thread that cannot be started is called so", "[trainer]") {
+  const auto none_left = std::make_error_code(std::errc::resource_unavailable_try_again);
+  CHECK(failure_text(std::system_error(none_left)) ==
+        "cannot start another thread (Resource temporarily unavailable): raise the limit of "
+        "processes and threads (ulimit -u, the container's pids limit), or give fewer --workers");
+  // Of something else that says itself what it is.
+  CHECK(failure_text(std::system_error(none_left, "cannot read it")) ==
+        "cannot read it: Resource temporarily unavailable");
+}
