@@ -195,9 +195,12 @@ class RowReader {
       columns_.count = fields.size();
     }
     if (fields.size() != columns_.count || fields.size() < 2) {
-      fail(name_, line,
-           fmt::format("{} fields, expected {}", fields.size(),
-                       std::max<std::size_t>(2, columns_.count)));
+      // One alone: spreadsheets of many countries write semicolons, other trainers tabs or blanks.
+      fail(
+          name_, line,
+          fmt::format("{}, expected {}{}", worker::counted(std::ssize(fields), "field"),
+                      std::max<std::size_t>(2, columns_.count),
+                      fields.size() == 1 ? ": commas stand between fields, and nothing else" : ""));
     }
     const std::string& path = fields[columns_.path];
     const std::string& label = fields[columns_.label];

@@ -114,7 +114,10 @@ TEST_CASE("one of a thing is called so", "[trainer][data][csv]") {
 TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(list_error("") == "list.csv lists no images");
   CHECK(list_error("path,label\n") == "list.csv lists no images");
-  CHECK(contains(list_error("a.jpg,1\n\nb.jpg\n"), "list.csv, line 3: 1 fields, expected 2"));
+  CHECK(list_error("a.jpg,1\n\nb.jpg\n")
+            .ends_with("list.csv, line 3: 1 field, expected 2: commas stand between fields, and "
+                       "nothing else"));
+  CHECK(contains(list_error("a.jpg;1\n"), "line 1: 1 field, expected 2: commas stand between"));
   CHECK(contains(list_error("a.jpg,1\nb.jpg,1,2\n"), "line 2: 3 fields, expected 2"));
   CHECK(contains(list_error("a.jpg,1\nb.jpg,one\n"), "line 2: label \"one\""));
   CHECK(contains(list_error("a.jpg,1\nb.jpg,-1\n"), "line 2: label \"-1\""));

@@ -286,7 +286,7 @@ TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
   write_bytes(folder / "train.csv", list + "set/train/cat/1.jpg\n");
   const Result bad = train(1, arguments + " --no-validation", folder);
   CHECK(bad.code == 2);
-  CHECK(contains(bad.output, "train.csv, line 8: 1 fields, expected 2"));
+  CHECK(contains(bad.output, "train.csv, line 8: 1 field, expected 2"));
 }
 
 TEST_CASE("two workers train on STL-10 at another size", "[trainer][program][data]") {
