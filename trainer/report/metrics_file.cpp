@@ -42,14 +42,27 @@ class PipeSignalHeld {
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path)
-    : path_(std::move(path)),
-      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (!fd_) {
+MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+  if (const int error = open(); error != 0 && error != EPIPE) {
     throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
-                                         path_.string(), std::strerror(errno)));
+                                         path_.string(), std::strerror(error)));
   }
   within_line_ = plot::ends_within_line(path_);
+}
+
+// 0, or why not. A named pipe that nobody reads would be waited for: by all ranks, and for ever
+// where its reader ended with the attempt before.
+int MetricsFile::open() {
+  fd_ = worker::UniqueFd(
+      ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!fd_) {
+    const int error = errno;
+    std::error_code ignored;
+    return error == ENXIO && std::filesystem::is_fifo(path_, ignored) ? EPIPE : error;
+  }
+  // From here on a slow reader holds up the writer, as for any program.
+  ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) & ~O_NONBLOCK);
+  return 0;
 }
 
 MetricsFile::~MetricsFile() {
@@ -62,7 +75,9 @@ MetricsFile::~MetricsFile() {
 std::string MetricsFile::add(const std::string& line) {
   const std::string text = (within_line_ ? "\n" : "") + line + '\n';
   const PipeSignalHeld held;
-  const command_line::Written done = command_line::write_all(fd_.get(), text);
+  command_line::Written done;
+  if (!fd_) done.error = open();
+  if (done.error == 0) done = command_line::write_all(fd_.get(), text);
   if (done.bytes > 0) within_line_ = text[done.bytes - 1] != '\n';
   if (done.error == 0) {
     const std::int64_t missing = std::exchange(missing_, 0);

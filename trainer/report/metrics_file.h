@@ -13,7 +13,8 @@ namespace ddprun::trainer {
 // Not thread-safe.
 class MetricsFile {
  public:
-  // Adds to the file that is there. Throws std::runtime_error when it cannot be opened.
+  // Adds to the file that is there. Throws std::runtime_error when it cannot be opened. A pipe that
+  // nobody reads yet is opened with the first line that finds a reader.
   explicit MetricsFile(std::filesystem::path path);
   ~MetricsFile();  // Lines that are still missing are told of on stderr.
   MetricsFile(const MetricsFile&) = delete;
@@ -24,8 +25,10 @@ class MetricsFile {
   std::string add(const std::string& line);
 
  private:
+  int open();
+
   std::filesystem::path path_;
-  worker::UniqueFd fd_;
+  worker::UniqueFd fd_;       // None of a pipe that nobody has read yet.
   bool within_line_ = false;  // What was added last, by whomever, is half a line.
   std::int64_t missing_ = 0;  // Lines of the gap.
 };
