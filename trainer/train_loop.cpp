@@ -205,7 +205,8 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   auto batches = job.training_batches();
   LossGuard guard(
       job.env.rank, [&job] { return folder_of_findings(job); },
-      [&job] { job.communicator().throw_if_aborted(); });
+      [&job] { job.communicator().throw_if_aborted(); },
+      [&job](std::int64_t sample) { return job.training_set->name(sample); });
   StopReason stop = StopReason::None;
   double rate = 0;
   std::size_t noted = 0;  // Of the images that cannot be read.

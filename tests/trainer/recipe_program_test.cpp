@@ -228,7 +228,7 @@ TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][pro
   INFO(result.output);
   CHECK((contains(result.output, "at step 2 ") || contains(result.output, "at step 3 ")));
   // The eight samples of that step.
-  const std::string mark = "their numbers are in ";
+  const std::string mark = "they are listed in ";
   const std::size_t begin = result.output.find(mark);
   REQUIRE(begin != std::string::npos);
   const std::size_t path = begin + mark.size();

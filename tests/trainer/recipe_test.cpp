@@ -314,10 +314,14 @@ TEST_CASE("17.1: the samples of a bad loss are in a file", "[trainer][recipe]") 
   const std::string message = message_of<TrainingError>([&] {
     guard.watch(torch::tensor(std::nanf("")), {17, 2, {5, 900, 31}});
   });
-  CHECK(contains(message, "their numbers are in "));
+  CHECK(contains(message, "they are listed in "));
   CHECK(contains(message, "bad_loss_step_17_rank_3.txt"));
   CHECK(content_of(folder / "bad_loss_step_17_rank_3.txt") == "5\n900\n31\n");
   CHECK(list_samples(folder / "none", 0, {1, 0, {7}}).empty());
+
+  const auto name = [](std::int64_t sample) { return sample == 5 ? "/data/cat/1.jpg" : ""; };
+  CHECK(content_of(list_samples(folder / ".", 0, {1, 0, {5, 900}}, name)) ==
+        "5 /data/cat/1.jpg\n900\n");
 }
 
 TEST_CASE("a step of several micro batches counts as one batch", "[trainer][plan][recipe]") {

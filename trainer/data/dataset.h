@@ -68,6 +68,9 @@ class Dataset {
   // Another value says that it is another set; here: of all labels.
   virtual std::uint64_t list_checksum() const;
 
+  // Where a person finds image `index`; empty where images have numbers only.
+  virtual std::string name(std::int64_t /*index*/) const { return {}; }
+
   virtual std::int64_t label(std::int64_t index) const = 0;      // 0 .. classes()-1
   virtual std::unique_ptr<ImageReader> make_reader() const = 0;  // Must not outlive the set.
 };

@@ -63,8 +63,8 @@ class ImageListDataset : public Dataset {
   std::unique_ptr<ImageReader> make_reader() const override;
 
   std::filesystem::path path(std::int64_t index) const;
-  // For messages: "/data/train/cat/1.jpg", "/data/cat/1.jpg (line 7 of /data/train.csv)".
-  std::string name(std::int64_t index) const;
+  // "/data/train/cat/1.jpg", "/data/cat/1.jpg (line 7 of /data/train.csv)"
+  std::string name(std::int64_t index) const override;
 
  private:
   ImageList list_;

@@ -19,12 +19,15 @@ constexpr std::size_t samples_listed_max = 8;  // Of those that no file could ta
 }  // namespace
 
 std::filesystem::path list_samples(const std::filesystem::path& folder, int rank,
-                                   const LossOrigin& origin) {
+                                   const LossOrigin& origin, const NameOfSample& name_of) {
   if (folder.empty() || origin.samples.empty()) return {};
   std::filesystem::path path =
       folder / fmt::format("bad_loss_step_{}_rank_{}.txt", origin.step, rank);
   std::ofstream file(path);
-  for (const std::int64_t sample : origin.samples) file << sample << '\n';
+  for (const std::int64_t sample : origin.samples) {
+    const std::string name = name_of ? name_of(sample) : "";
+    file << sample << (name.empty() ? "" : " ") << name << '\n';
+  }
   file.flush();
   return file ? path : std::filesystem::path();
 }
@@ -33,7 +36,7 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
                              const std::filesystem::path& list) {
   std::string samples = ", or look at its samples if it comes at the same ones again: ";
   if (!list.empty()) {
-    samples += fmt::format("their numbers are in {}", list.string());
+    samples += fmt::format("they are listed in {}", list.string());
   } else {
     const std::size_t listed = std::min(origin.samples.size(), samples_listed_max);
     samples += fmt::format(
@@ -65,7 +68,7 @@ void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) {
   last_ = value;
   if (!std::isfinite(value)) {
     if (throw_if_ended_) throw_if_ended_();
-    const auto list = list_samples(folder_ ? folder_() : "", rank_, origin);
+    const auto list = list_samples(folder_ ? folder_() : "", rank_, origin, name_of_);
     throw BadLossError(bad_loss_message(rank_, value, origin, list), origin.step);
   }
 }

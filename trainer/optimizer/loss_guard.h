@@ -27,10 +27,13 @@ struct LossOrigin {
   std::vector<std::int64_t> samples;  // Indices into the training set; empty = not known.
 };
 
-// Writes the numbers of the samples, one a line, into a file of its own in `folder`. Empty when
+// What a person finds a sample by, such as its file; "" where there is nothing but its number.
+using NameOfSample = std::function<std::string(std::int64_t)>;
+
+// Writes the samples, one a line, its number first, into a file of its own in `folder`. Empty when
 // there are none, or they could not be written: nothing may hide why training ended.
 std::filesystem::path list_samples(const std::filesystem::path& folder, int rank,
-                                   const LossOrigin& origin);
+                                   const LossOrigin& origin, const NameOfSample& name_of = nullptr);
 
 // The words of the error: what to do, and where the samples are listed; the first ones themselves
 // where no file has them.
@@ -46,9 +49,13 @@ class LossGuard {
   // `folder`: asked where the samples of a bad loss are to be listed; null: nowhere.
   // `throw_if_ended`: asked before a loss is called bad, since the sums of a step that a lost peer
   // ended may be anything; null: there is no peer.
+  // `name_of`: of the samples that are listed; null: numbers alone.
   explicit LossGuard(int rank, std::function<std::filesystem::path()> folder = nullptr,
-                     std::function<void()> throw_if_ended = nullptr)
-      : rank_(rank), folder_(std::move(folder)), throw_if_ended_(std::move(throw_if_ended)) {}
+                     std::function<void()> throw_if_ended = nullptr, NameOfSample name_of = nullptr)
+      : rank_(rank),
+        folder_(std::move(folder)),
+        throw_if_ended_(std::move(throw_if_ended)),
+        name_of_(std::move(name_of)) {}
 
   // loss: a scalar. Throws BadLossError for it (CPU) or for an earlier one (CUDA).
   void watch(const torch::Tensor& loss, LossOrigin origin);
@@ -71,6 +78,7 @@ class LossGuard {
   int rank_;
   std::function<std::filesystem::path()> folder_;
   std::function<void()> throw_if_ended_;
+  NameOfSample name_of_;
   std::deque<Pending> pending_;
   std::optional<double> last_;
 };

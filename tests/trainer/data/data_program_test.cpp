@@ -289,6 +289,30 @@ TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
   CHECK(contains(bad.output, "train.csv, line 8: 1 field, expected 2"));
 }
 
+TEST_CASE("the samples of a loss that is not a number are listed by their files",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 2);
+  const std::string arguments =
+      std::string("--dataset imagefolder --data") + argument(folder / "set") +
+      " --image-size 28 --augment none --batch-size 4 --epochs 9 --lr 1e30 --no-validation" +
+      " --checkpoint-dir" + argument(folder / "run");
+
+  const Result result = train(0, arguments, folder);
+
+  INFO(result.output);
+  CHECK(result.code == 1);
+  const std::string path = (folder / "run/bad_loss_step_2_rank_0.txt").string();
+  CHECK(contains(result.output, "they are listed in " + path));
+  // All four of the set, each with its number in the set's order.
+  const std::string list = content_of(path);
+  const std::vector<std::string> names = {"cat/0.jpg", "cat/1.jpg", "dog/0.jpg", "dog/1.jpg"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const fs::path file = folder / "set" / "train" / names[i];
+    CHECK(contains(list, std::to_string(i) + " " + file.string() + "\n"));
+  }
+}
+
 TEST_CASE("two workers train on STL-10 at another size", "[trainer][program][data]") {
   const ScratchFolder folder;
   fs::create_directory(folder / "set");
