@@ -46,7 +46,7 @@ class CommunicationHook {
   // same calls of the communicator in the same order. Called for one bucket after the other while
   // backward computes the rest. CPU: in the queue's thread. CUDA: in one of autograd's, with the
   // queue's stream as the current one; what is queued there is waited for, and the host must not
-  // wait. Autograd records nothing.
+  // wait. Autograd records nothing. Sparse gradients are in no bucket that a hook sees.
   //
   // An exception aborts the communicator in its words, since the peers wait for this rank, and
   // leaves backward().

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "worker/progress_page.h"
+#include "worker/torch/sparse_gradients.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::worker {
@@ -24,11 +25,14 @@ bool keeps_running_statistics(const torch::nn::Module& module) {
 // A parameter that two modules share has two names and one gradient.
 std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module) {
   std::vector<NamedTensor> parameters;
+  const auto sparse = parameters_with_sparse_gradients(module);
   std::unordered_set<c10::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second)
       continue;
-    parameters.push_back({item.key(), item.value()});
+    parameters.push_back(
+        {item.key(), item.value(),
+         item.value().requires_grad() && sparse.contains(item.value().unsafeGetTensorImpl())});
   }
   return parameters;
 }
@@ -47,6 +51,18 @@ void check_layout(const char* kind, const NamedTensor& tensor, bool written,
   throw std::invalid_argument(c10::str(
       kind, " '", tensor.name, "' has several elements in one place of memory, ", memory.sizes(),
       " with strides ", memory.strides(), ": register contiguous() of it"));
+}
+
+void check_sparse(const NamedTensor& parameter, const Communicator& communicator,
+                  const ReducerOptions& options) {
+  if (!parameter.has_sparse_gradient) return;
+  const std::string dense = communicator.is_cuda()      ? "over NCCL"
+                            : options.sum               ? "with sum"
+                            : options.complete_gradient ? "with complete_gradient"
+                                                        : "";
+  if (dense.empty()) return;
+  throw std::invalid_argument("parameter '" + parameter.name + "' has a sparse gradient, and " +
+                              dense + " gradients are dense: make its module with sparse(false)");
 }
 
 std::string describe_tensor(const char* kind, const std::string& name, const at::Tensor& tensor) {
@@ -126,10 +142,11 @@ void DistributedDataParallelBase::collect_buffers() {
   buffer_schedule_ = BufferSchedule(norms_.size(), others);
 }
 
-// What rank 0 has could not be written to them.
+// What rank 0 has could not be written to them, or what they get not be reduced.
 void DistributedDataParallelBase::check_layouts() const {
   for (const NamedTensor& parameter : parameters_) {
     check_layout("parameter", parameter, options_.init_sync, "");
+    check_sparse(parameter, communicator_, options_);
   }
   const bool writes = options_.init_sync || options_.broadcast_buffers;
   for (const auto& item : module_->named_buffers()) {
@@ -142,7 +159,8 @@ void DistributedDataParallelBase::check_layouts() const {
 std::vector<std::string> DistributedDataParallelBase::describe() const {
   std::vector<std::string> lines;
   for (const NamedTensor& parameter : parameters_) {
-    lines.push_back(describe_tensor("parameter", parameter.name, parameter.tensor));
+    lines.push_back(describe_tensor("parameter", parameter.name, parameter.tensor) +
+                    (parameter.has_sparse_gradient ? ", its gradient sparse" : ""));
   }
   for (const auto& item : module_->named_buffers()) {
     if (item.value().defined())

@@ -11,6 +11,7 @@
 // stay equal bit for bit. Move, convert, freeze and unfreeze the module before it is wrapped;
 // weights may be loaded into it between a backward and the next forward, by all ranks the same.
 // Parameters that do not require gradients are left out; complex ones are averaged by their parts.
+// Sparse gradients of Embedding and EmbeddingBag stay sparse (sparse_gradients.h; not over NCCL).
 // A gradient is a view into memory that comes from the communicator: tensors taken from p.grad(),
 // and this object, must go before the communicator does. A tensor from p.grad(), a view or a
 // detach() of it keeps its values over zero_grad(), as without this.
@@ -92,7 +93,7 @@ class DistributedDataParallelBase {
   // Collective: compares the models (ModelMismatch on all ranks if they differ), broadcasts rank
   // 0's parameters and buffers. The communicator must outlive this object. Throws
   // std::invalid_argument for what cannot be reduced: dtypes, another device, elements that share
-  // memory, a parameter of another wrapper that lives.
+  // memory, a parameter of another wrapper that lives, sparse gradients over NCCL.
   DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                               DataParallelOptions options);
   DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;

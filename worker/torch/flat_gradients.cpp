@@ -67,7 +67,9 @@ FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor
     check_reducible(communicator, parameter, parameters_.front());
     const at::ScalarType type = parameter.tensor.scalar_type();
     const auto known = std::find(types.begin(), types.end(), type);
-    sizes_.push_back({parameter.tensor.nbytes(), static_cast<std::size_t>(known - types.begin())});
+    const bool sparse = parameter.has_sparse_gradient;
+    sizes_.push_back({sparse ? 0 : parameter.tensor.nbytes(),
+                      static_cast<std::size_t>(known - types.begin()), sparse});
     if (known == types.end()) types.push_back(type);
   }
   const std::vector<std::size_t> bytes = region_bytes(sizes_);
@@ -76,6 +78,7 @@ FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor
   }
   plan_ = plan_buckets(sizes_, reverse_order(sizes_.size()), limits_);
   make_views();
+  sums_.resize(parameters_.size());
   lent_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     lend_gradient_memory(parameters_[i].tensor, *this, i);
@@ -106,7 +109,7 @@ at::Tensor FlatGradients::make_view(std::size_t i) const {
 void FlatGradients::make_views() {
   views_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    views_[i] = plan_.places[i].bucket ? make_view(i) : at::Tensor();
+    views_[i] = plan_.places[i].bucket && !is_sparse(i) ? make_view(i) : at::Tensor();
   }
 }
 
@@ -148,6 +151,10 @@ void FlatGradients::adopt(std::size_t i) {
   lent_[i] = false;
   if (is_view(i)) return;
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  if (is_sparse(i)) {
+    if (gradient.defined()) check_type(i);
+    return;
+  }
   // The same memory under another tensor: it was lent, or somebody has detached it.
   if (lies_in_view(i)) {
     gradient = views_[i];
@@ -159,27 +166,60 @@ void FlatGradients::adopt(std::size_t i) {
     views_[i].zero_();
     return;
   }
-  if (gradient.layout() != at::kStrided) {
-    throw std::invalid_argument("the gradient of parameter '" + name(i) +
-                                "' is sparse, which data-parallel training cannot reduce: make its "
-                                "Embedding with EmbeddingOptions::sparse(false)");
-  }
-  if (gradient.scalar_type() != views_[i].scalar_type() ||
-      gradient.device() != views_[i].device()) {
-    throw std::invalid_argument(
-        "the gradient of parameter '" + name(i) + "' is " + gradient.toString() + " on " +
-        gradient.device().str() + ", expected a dense " + views_[i].toString() + " on " +
-        views_[i].device().str() + " (move or convert the module before it is wrapped)");
-  }
+  check_type(i);
   copy_into(views_[i], gradient);
   gradient = views_[i];
+}
+
+// Of a gradient that is defined: what the plan has it to be.
+void FlatGradients::check_type(std::size_t i) const {
+  const at::Tensor& parameter = parameters_[i].tensor;
+  const at::Tensor& gradient = parameter.grad();
+  const std::string start = "the gradient of parameter '" + name(i) + "' is ";
+  if (is_sparse(i) && gradient.layout() != at::kSparse) {
+    throw std::invalid_argument(
+        start +
+        "dense, although its module is made with sparse(true): where it is used by another "
+        "operation, too, make the module with sparse(false)");
+  }
+  if (!is_sparse(i) && gradient.layout() != at::kStrided) {
+    throw std::invalid_argument(
+        start +
+        "sparse, and only that of an Embedding or EmbeddingBag made with sparse(true) is reduced: "
+        "compute it dense");
+  }
+  if (gradient.scalar_type() == parameter.scalar_type() &&
+      gradient.device() == parameter.device()) {
+    return;
+  }
+  throw std::invalid_argument(start + gradient.toString() + " on " + gradient.device().str() +
+                              ", expected a " + parameter.toString() + " on " +
+                              parameter.device().str() +
+                              " (move or convert the module before it is wrapped)");
 }
 
 void FlatGradients::forget(std::size_t i) { parameters_[i].tensor.mutable_grad().reset(); }
 
 void FlatGradients::define(std::size_t i) {
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-  if (!gradient.defined()) gradient = views_[i];
+  if (is_sparse(i)) {
+    gradient = std::exchange(sums_[i], {});
+  } else if (!gradient.defined()) {
+    gradient = views_[i];
+  }
+}
+
+void FlatGradients::restore(std::size_t i, const at::Tensor& values) {
+  if (is_sparse(i)) {
+    sums_[i] = values;
+  } else {
+    views_[i].copy_(values);
+  }
+}
+
+std::optional<std::size_t> FlatGradients::sparse_gradient_of(std::size_t bucket) const {
+  const std::size_t first = plan_.buckets[bucket].gradients.front();
+  return is_sparse(first) ? std::optional(first) : std::nullopt;
 }
 
 void FlatGradients::reorder(const std::vector<std::size_t>& order) {

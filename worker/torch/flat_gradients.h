@@ -2,6 +2,8 @@
 // that serves as its gradient. What is reduced is the memory the optimizer reads: nothing is copied
 // back.
 //
+// Sparse gradients lie in no region: what their reduction has made becomes the gradient.
+//
 // A gradient that is undefined before backward (the default of zero_grad) is produced by
 // autograd in memory of its own; adopt() moves it into its view, which costs one pass over memory
 // that the last kernel has just written. That is half of what clearing the view first and adding
@@ -24,6 +26,7 @@ namespace ddprun::worker {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+  bool has_sparse_gradient = false;  // Of a parameter (sparse_gradients.h).
 };
 
 class FlatGradients {
@@ -44,12 +47,19 @@ class FlatGradients {
   at::Device device() const { return device_; }
 
   // Makes the parameter's gradient its view, with the same values. Undefined stays undefined, and
-  // the view's memory is cleared. Throws std::invalid_argument for a sparse gradient.
+  // the view's memory is cleared. A sparse gradient stays what it is. Throws std::invalid_argument
+  // for a gradient that is sparse and should not be, or the other way round.
   void adopt(std::size_t i);
 
   bool is_defined(std::size_t i) const { return parameters_[i].tensor.grad().defined(); }
 
-  // Where an adopted gradient lies.
+  bool is_sparse(std::size_t i) const { return parameters_[i].has_sparse_gradient; }
+  // The sparse gradient that is all there is in the bucket, if it is such a one.
+  std::optional<std::size_t> sparse_gradient_of(std::size_t bucket) const;
+  // Where the reduction of a sparse gradient leaves what define() makes of it.
+  at::Tensor& sum(std::size_t i) { return sums_[i]; }
+
+  // Where an adopted gradient lies; not of a sparse one.
   const at::Tensor& view(std::size_t i) const { return views_[i]; }
   // Whether the parameter's gradient is that tensor.
   bool is_view(std::size_t i) const;
@@ -61,8 +71,11 @@ class FlatGradients {
   // Makes the gradient undefined.
   void forget(std::size_t i);
 
-  // Makes an undefined gradient defined, as its view.
+  // Makes an undefined gradient defined, as its view; any sparse one what sum() has.
   void define(std::size_t i);
+
+  // Gives what define() will make of the gradient these values.
+  void restore(std::size_t i, const at::Tensor& values);
 
   // Another order of reduction; gradients keep their values. Parameters that `order` leaves out
   // keep no memory: their gradients become tensors of their own.
@@ -86,6 +99,7 @@ class FlatGradients {
 
  private:
   at::Tensor make_view(std::size_t i) const;
+  void check_type(std::size_t i) const;
   void make_views();
   void leave_to_holders(std::size_t i);
   bool lies_in_view(std::size_t i) const;
@@ -98,6 +112,7 @@ class FlatGradients {
   BucketPlan plan_;
   std::vector<at::Tensor> regions_;  // Flat, one per dtype.
   std::vector<at::Tensor> views_;    // By parameter; undefined where the plan leaves it out.
+  std::vector<at::Tensor> sums_;     // By parameter; of sparse gradients.
   std::vector<char> lent_;           // By parameter.
   std::vector<std::optional<GradientBucket>> hook_buckets_;  // Those that were asked for.
 };

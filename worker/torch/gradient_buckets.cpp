@@ -117,6 +117,10 @@ BucketPlan plan_buckets(const std::vector<GradientSize>& sizes,
   };
   for (std::size_t position = 0; position < order.size(); ++position) {
     const GradientSize& size = sizes[order[position]];
+    if (size.alone) {
+      closed.push_back({{size.region, 0, padded(size.bytes), {order[position]}}, position});
+      continue;
+    }
     OpenBucket& current = open[size.region];
     current.bucket.gradients.push_back(order[position]);
     current.bucket.bytes += padded(size.bytes);

@@ -40,6 +40,7 @@ struct BucketLimits {
 struct GradientSize {
   std::size_t bytes = 0;
   std::size_t region = 0;  // One region per dtype.
+  bool alone = false;      // Shares a bucket with no other: a sparse one, which lies in no memory.
 };
 
 struct Bucket {

@@ -16,6 +16,7 @@
 #include "worker/declare_failure.h"
 #include "worker/error_file.h"
 #include "worker/progress_page.h"
+#include "worker/torch/sparse_gradients.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
@@ -338,6 +339,10 @@ bool GradientReducer::launch_full_buckets() {
 void GradientReducer::queue_full_buckets() {
   // In the plan's order, not as they fill: all ranks must make the same calls in the same order.
   while (const auto bucket = progress_.take_full_bucket()) {
+    if (const auto sparse = gradients_.sparse_gradient_of(*bucket)) {
+      queue_rows(*sparse);
+      continue;
+    }
     const FlatGradients::Span span = gradients_.bucket(*bucket);
     if (span.count == 0) continue;
     if (hook_) {
@@ -348,17 +353,32 @@ void GradientReducer::queue_full_buckets() {
   }
 }
 
-// What fails in a hook fails on this rank alone, as a rule, and the peers wait.
 void GradientReducer::queue_for_hook(std::size_t index) {
   const GradientBucket& bucket = gradients_.bucket_of_tensors(index, op_);
-  queue_->run([hook = hook_, &bucket](Communicator& communicator) {
+  queue_guarded(
+      "the communication hook (" + hook_->description() + ")",
+      [hook = hook_, &bucket](Communicator& communicator) { hook->reduce(bucket, communicator); });
+}
+
+// Not by the hook, which is for memory that all ranks have alike. An undefined one has no rows.
+void GradientReducer::queue_rows(std::size_t parameter) {
+  const at::Tensor& weight = gradients_.parameter(parameter);
+  queue_guarded("the sum of the sparse gradient of parameter '" + gradients_.name(parameter) + "'",
+                [&sum = gradients_.sum(parameter), weight, gradient = weight.grad(),
+                 op = op_](Communicator& communicator) {
+                  sum = all_reduce_rows(communicator, gradient, weight, op);
+                });
+}
+
+// What fails there fails on this rank alone, as a rule, and the peers wait.
+void GradientReducer::queue_guarded(const std::string& what, ReductionQueue::Work work) {
+  queue_->run([what, work = std::move(work)](Communicator& communicator) {
     const auto fail = [&](const std::string& why) {
-      declare(communicator, "rank " + std::to_string(communicator.rank()) +
-                                ": the communication hook (" + hook->description() +
-                                ") failed: " + why);
+      declare(communicator,
+              "rank " + std::to_string(communicator.rank()) + ": " + what + " failed: " + why);
     };
     try {
-      hook->reduce(bucket, communicator);
+      work(communicator);
     } catch (const CommunicatorError&) {
       throw;
     } catch (const std::exception& error) {
@@ -415,6 +435,7 @@ void GradientReducer::finish() {
   assert(progress_.all_taken());
   if (policy_.looks_for_unused) count_uses();
   wait_for_peers();
+  define_sparse();
   if (!unused_here_.empty()) define_unused();
   if (settles()) {
     if (policy_.settles_order) settle_order();
@@ -488,6 +509,17 @@ void GradientReducer::count_uses() {
   queue_->all_reduce(used_counts_.data_ptr(), parameters + 1, DataType::Int32, ReduceOp::Sum);
 }
 
+// Those of this rank's backward; of the rest the policy says what becomes of it.
+void GradientReducer::define_sparse() {
+  for (const Bucket& bucket : gradients_.plan().buckets) {
+    const std::size_t i = bucket.gradients.front();
+    if (!gradients_.is_sparse(i)) continue;
+    const bool unused =
+        std::find(unused_here_.begin(), unused_here_.end(), i) != unused_here_.end();
+    if (!unused) gradients_.define(i);
+  }
+}
+
 // A parameter that some rank used has an average here too; one that no rank used has none, or that
 // of an earlier step, as it was.
 void GradientReducer::define_unused() {
@@ -500,7 +532,7 @@ void GradientReducer::define_unused() {
   for (const std::size_t i : unused_here_) {
     const auto old = old_.find(i);
     const bool keeps_old = used[i] == 0 && old != old_.end();
-    if (keeps_old) gradients_.view(i).copy_(old->second);
+    if (keeps_old) gradients_.restore(i, old->second);
     if (used[i] > 0 || keeps_old) gradients_.define(i);
   }
 }

@@ -62,17 +62,19 @@ struct ReducerOptions {
   bool static_graph = false;
 
   // How each bucket travels, where not by an all-reduce of its own memory: in 16
-  // bits, as thin matrices (hooks/), or as the caller likes. For one module.
+  // bits, as thin matrices (hooks/), or as the caller likes. For one module. Sparse gradients
+  // travel without it.
   std::shared_ptr<CommunicationHook> communication_hook;
 
   // Gradients become the sum over the ranks instead of the average. What is added to such a sum
   // would be summed up with it once more, so a backward that reduces must find gradients cleared by
-  // zero_grad() since: where the sum is still as it was left, it throws UnreducedGradients.
+  // zero_grad() since: where the sum is still as it was left, it throws UnreducedGradients. Not
+  // with sparse gradients.
   bool sum = false;
 
   // Called for each gradient of this rank when it is there, before it is reduced, to add in place
   // what it needs besides; with its number among the parameters that require gradients. Any thread
-  // of autograd's, one at a time. Empty: nothing.
+  // of autograd's, one at a time. Empty: nothing. Not with sparse gradients.
   std::function<void(std::size_t parameter, const at::Tensor& gradient)> complete_gradient;
 };
 
@@ -130,6 +132,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   bool launch_full_buckets() override;
   void queue_full_buckets();
   void queue_for_hook(std::size_t index);
+  void queue_rows(std::size_t parameter);
+  void queue_guarded(const std::string& what, ReductionQueue::Work work);
   void wait_for_peers();
   void finish() override;
   void pause() override;
@@ -150,6 +154,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   void begin();
   void give_zeros();
   void count_uses();
+  void define_sparse();
   void define_unused();
   bool settles() const;
   void settle_order();

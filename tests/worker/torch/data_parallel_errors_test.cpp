@@ -499,17 +499,5 @@ TEST_CASE("a gradient that comes twice before the reduction has ended is an erro
   CHECK(messages.find("twice in one reduction") != std::string::npos);
 }
 
-TEST_CASE("a sparse gradient is refused with the parameter's name", "[worker][ddp][errors]") {
-  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    torch::nn::Embedding net(torch::nn::EmbeddingOptions(5, 3).sparse(communicator.rank() == 0));
-    DistributedDataParallel ddp(net, communicator);
-    ddp.forward(torch::tensor({1, 2})).sum().backward();
-  });
-
-  const std::string message = message_of<std::invalid_argument>(errors[0]);
-  CHECK(message.find("'weight' is sparse") != std::string::npos);
-  CHECK(message_of<CommunicatorError>(errors[1]) == "rank 0: " + message);
-}
-
 }  // namespace
 }  // namespace ddprun::worker

@@ -73,6 +73,15 @@ TEST_CASE("gradients lie aligned, without overlap, within the region for any ord
   }
 }
 
+TEST_CASE("a gradient that is alone goes when it is there, and holds up no other's bucket",
+          "[worker][ddp][sparse]") {
+  const std::vector<GradientSize> sizes{{512, 0}, {0, 0, true}, {400, 0}, {0, 1, true}, {80, 0}};
+
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(5), {1000, 1000, 0});
+
+  CHECK(groups(plan) == std::vector<Gradients>{{3}, {1}, {4, 2, 0}});
+}
+
 TEST_CASE("an order may leave gradients out but not name one twice", "[worker][ddp]") {
   const std::vector<GradientSize> sizes(3, GradientSize{64, 0});
 

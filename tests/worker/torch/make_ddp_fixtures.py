@@ -142,6 +142,29 @@ def evaluated(rank):
     return {"seen": torch.tensor(seen), "weights": flat(net.module)}
 
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(9, 4, sparse=True)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, words):
+        return self.last(self.words(words).sum(1).tanh()).pow(2).mean()
+
+
+def sparse(rank):
+    net = DDP(fill(Words()))
+    for step in range(6):
+        words = (torch.arange(6) * (rank + 2) + step).remainder(9).view(3, 2)
+        if step % 3 == 1:
+            with net.no_sync():
+                net(words).backward()
+        else:
+            net(words).backward()
+            descend(net)
+    return {"words": net.module.words.weight.detach().flatten(), "last": flat(net.module.last)}
+
+
 CASES = {
     "gan": gan,
     "siamese": siamese,
@@ -150,6 +173,7 @@ CASES = {
     "uneven_1": lambda rank: uneven(rank, 1),
     "accumulated": accumulated,
     "evaluated": evaluated,
+    "sparse": sparse,
 }
 
 
@@ -171,7 +195,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         results = mp.get_context("spawn").SimpleQueue()
         context = mp.spawn(run_rank, (os.path.join(folder, "store"), results), WORLD, join=False)
-        lines = [results.get() for _ in range(WORLD * 14)]
+        lines = [results.get() for _ in range(WORLD * 16)]
         context.join()
     print(f"# torch {torch.__version__.split('+')[0]}")
     for name, rank, tensor, values in sorted(lines):

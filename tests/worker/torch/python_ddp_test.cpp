@@ -1,6 +1,7 @@
 // Odd ways to train against what Python's DistributedDataParallel computed (make_ddp_fixtures.py).
 // Two ranks; weights and inputs are the same sines there and here.
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <cstdint>
 #include <fstream>
@@ -84,6 +85,18 @@ struct NormNetImpl : torch::nn::Module {
   torch::nn::BatchNorm1d norm{nullptr};
 };
 TORCH_MODULE(NormNet);
+
+struct WordNetImpl : torch::nn::Module {
+  WordNetImpl() {
+    const auto options = torch::nn::EmbeddingOptions(9, 4).sparse(true);
+    words = register_module("words", torch::nn::Embedding(options));
+    last = register_module("last", Linear(4, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) { return last(words(x).sum(1).tanh()).pow(2).mean(); }
+  torch::nn::Embedding words{nullptr};
+  Linear last{nullptr};
+};
+TORCH_MODULE(WordNet);
 
 at::Tensor flat(const torch::nn::Module& module) {
   std::vector<at::Tensor> all;
@@ -195,6 +208,24 @@ Tensors evaluated(Communicator& communicator) {
   return {{"seen", torch::tensor(seen)}, {"weights", flat(*net)}};
 }
 
+Tensors sparse(Communicator& communicator) {
+  const int rank = communicator.rank();
+  WordNet net = filled(WordNet());
+  DistributedDataParallel ddp(net, communicator);
+  for (int step = 0; step < 6; ++step) {
+    const at::Tensor places = torch::arange(6, torch::kLong);
+    const at::Tensor words = (places * (rank + 2) + step).remainder(9).view({3, 2});
+    if (step % 3 == 1) {
+      const auto local = ddp.no_sync();
+      ddp.forward(words).backward();
+    } else {
+      ddp.forward(words).backward();
+      descend(ddp);
+    }
+  }
+  return {{"words", net->words->weight.detach().flatten()}, {"last", flat(*net->last)}};
+}
+
 using Train = std::function<Tensors(Communicator&)>;
 
 // What differs by more than `tolerance` from Python's, in words; "" if nothing does.
@@ -250,6 +281,10 @@ TEST_CASE("buffers under no_sync are sent when Python sends them",
           "[worker][ddp][python][buffers]") {
   check_against_python("accumulated", accumulated);
   check_against_python("evaluated", evaluated);
+}
+
+TEST_CASE("sparse gradients train as in Python", "[worker][ddp][python][sparse]") {
+  check_against_python("sparse", sparse);
 }
 
 }  // namespace
