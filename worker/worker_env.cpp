@@ -1,6 +1,7 @@
 // Reading and writing the environment contract of worker_env.h.
 #include "worker/worker_env.h"
 
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -13,26 +14,32 @@ namespace {
 
 constexpr int int_max = std::numeric_limits<int>::max();
 
-// The names under which one launcher tells a process its place.
+// The first one that is set counts; null: no other.
+using Names = std::array<const char*, 2>;
+
+// The names under which one launcher tells a process its place. Of constants alone: a program may
+// ask while its global objects are made, when those of this file may not be there.
 struct Source {
   const char* rank;
-  std::vector<const char*> world_size;  // The first one that is set counts.
-  std::vector<const char*> local_rank;
-  std::vector<const char*> local_world_size;
+  Names world_size;
+  Names local_rank;
+  Names local_world_size;
 };
 
-const Source torchrun_names = {"RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"}};
-const Source open_mpi_names = {"OMPI_COMM_WORLD_RANK",
-                               {"OMPI_COMM_WORLD_SIZE"},
-                               {"OMPI_COMM_WORLD_LOCAL_RANK"},
-                               {"OMPI_COMM_WORLD_LOCAL_SIZE"}};
-const Source pmi_names = {"PMI_RANK",
-                          {"PMI_SIZE"},
-                          {"PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
-                          {"PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
+constexpr Source torchrun_names = {"RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"}};
+constexpr Source open_mpi_names = {"OMPI_COMM_WORLD_RANK",
+                                   {"OMPI_COMM_WORLD_SIZE"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE"}};
+constexpr Source pmi_names = {"PMI_RANK",
+                              {"PMI_SIZE"},
+                              {"PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
+                              {"PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
 // Step values before job values: a step may be smaller than its job.
-const Source slurm_names = {
+constexpr Source slurm_names = {
     "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {"SLURM_LOCALID"}, {}};
+
+const char* last_of(const Names& names) { return names[1] != nullptr ? names[1] : names[0]; }
 
 class Reader {
  public:
@@ -59,9 +66,9 @@ class Reader {
   }
 
   // The first of `names` that is set.
-  const char* first_set(const std::vector<const char*>& names) const {
+  const char* first_set(const Names& names) const {
     for (const char* name : names) {
-      if (has(name)) return name;
+      if (name != nullptr && has(name)) return name;
     }
     return nullptr;
   }
@@ -103,7 +110,7 @@ void read_ranks(const Reader& reader, const Source& source, WorkerEnv& env) {
   const char* size_name = reader.first_set(source.world_size);
   if (size_name == nullptr) {
     throw WorkerEnvError(std::string(source.rank) + "=" + std::to_string(env.rank) +
-                         " is set but " + source.world_size.back() +
+                         " is set but " + last_of(source.world_size) +
                          " is not: expected both, or neither for a single process");
   }
   env.world_size = *reader.number(size_name, 1);

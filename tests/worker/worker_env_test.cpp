@@ -44,6 +44,11 @@ const Variables two_of_four = {{"RANK", "2"},
                                {"MASTER_ADDR", "10.0.0.1"},
                                {"MASTER_PORT", "29500"}};
 
+// As a program with a communicator among its global objects: those of a library that it links may
+// be made later.
+const WorkerEnv read_before_main =
+    read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "host"}, {"MASTER_PORT", "1"}});
+
 Variables with(Variables variables, const std::string& name, const std::string& value) {
   variables[name] = value;
   return variables;
@@ -55,6 +60,11 @@ Variables without(Variables variables, const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE("the environment can be read before main", "[env]") {
+  CHECK(read_before_main.rank == 1);
+  CHECK(read_before_main.world_size == 2);
+}
 
 TEST_CASE("with no variables a worker is alone", "[env]") {
   const WorkerEnv env = read({});

@@ -25,13 +25,22 @@ using Clock = std::chrono::steady_clock;
 
 // Why meetings of this process failed, by store, keys and rank. Each rank counts its communicators
 // alone, so one that has given up is ahead of the others for as long as its attempt lasts.
-std::mutex failed_mutex;
-std::map<std::string, std::string> failed_meetings;
+struct FailedMeetings {
+  std::mutex mutex;
+  std::map<std::string, std::string> reasons;
+};
+
+// Never destroyed, and made when it is asked for: a communicator may be a global object.
+FailedMeetings& failed_meetings() {
+  static auto* const all = new FailedMeetings;
+  return *all;
+}
 
 void throw_if_failed(const std::string& meeting) {
-  const std::lock_guard lock(failed_mutex);
-  const auto found = failed_meetings.find(meeting);
-  if (found == failed_meetings.end()) return;
+  FailedMeetings& failed = failed_meetings();
+  const std::lock_guard lock(failed.mutex);
+  const auto found = failed.reasons.find(meeting);
+  if (found == failed.reasons.end()) return;
   throw CommunicatorError("an earlier meeting of this rank failed (" + found->second +
                           "), and in another one of the same attempt the others would not be "
                           "found: end the process, so that all of them start anew");
@@ -69,8 +78,9 @@ class StoreExchange : public AddressExchange {
     try {
       return gather(mine, deadline);
     } catch (const rendezvous::StoreError& error) {
-      const std::lock_guard lock(failed_mutex);
-      failed_meetings.emplace(meeting_, error.what());
+      FailedMeetings& failed = failed_meetings();
+      const std::lock_guard lock(failed.mutex);
+      failed.reasons.emplace(meeting_, error.what());
       throw;
     }
   }
@@ -110,7 +120,7 @@ class StoreExchange : public AddressExchange {
   int world_size_;
   std::string limit_;
   rendezvous::WaitWords words_;
-  std::string meeting_;  // In failed_meetings.
+  std::string meeting_;  // In failed_meetings().
   rendezvous::StoreClient store_;
   std::string address_;
   std::string prefix_;
