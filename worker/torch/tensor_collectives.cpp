@@ -20,6 +20,10 @@ void check_device(const Communicator& communicator, const at::Tensor& tensor) {
 }
 
 void check_sendable(const Communicator& communicator, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) {
+    throw std::invalid_argument(c10::str("collective on a tensor with the layout ", tensor.layout(),
+                                         ", and memory travels: call to_dense() first"));
+  }
   if (!tensor.is_non_overlapping_and_dense()) {
     throw std::invalid_argument("collective on a tensor with gaps or overlaps in memory " +
                                 c10::str(tensor.sizes(), " with strides ", tensor.strides()) +

@@ -129,6 +129,25 @@ TEST_CASE("the sum of bool tensors is whether any rank has it, as over NCCL in P
   }
 }
 
+TEST_CASE("a tensor whose memory cannot travel is refused with what to do about it",
+          "[worker][collectives]") {
+  ThreadWorld world(1);
+  ThreadCommunicator alone(world, 0);
+  const auto refusal = [&](const at::Tensor& tensor) {
+    try {
+      all_reduce(alone, tensor, ReduceOp::Sum);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string sparse = refusal(torch::eye(3).to_sparse());
+  CHECK(sparse.find("layout Sparse, and memory travels: call to_dense()") != std::string::npos);
+  const std::string gaps = refusal(torch::zeros({4, 4}).narrow(1, 0, 2));
+  CHECK(gaps.find("gaps or overlaps in memory [4, 2]") != std::string::npos);
+  CHECK(gaps.find("call contiguous() first") != std::string::npos);
+}
+
 TEST_CASE("a text of the root's is everybody's, and one without letters, too",
           "[worker][ddp][communicator]") {
   const auto errors = spawn({3, Wiring::TwoHosts}, [&](Communicator& communicator) {
