@@ -42,9 +42,11 @@ void Communicator::all_gather_on_host(const void* send, void* recv, std::size_t 
   all_gather(send, recv, bytes, DataType::UInt8, stream);
 }
 
+// In the shape in which calls say it (call_guard.h): by that the launcher knows who only lost a
+// peer.
 void Communicator::throw_if_aborted() const {
   if (const auto why = aborted()) {
-    throw CommunicatorError("rank " + std::to_string(rank()) + " gave up a step: " + *why);
+    throw CommunicatorError("a step failed on rank " + std::to_string(rank()) + ": " + *why);
   }
 }
 
