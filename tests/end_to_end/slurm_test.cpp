@@ -102,6 +102,15 @@ TEST_CASE("node.sbatch queues itself again when it was stopped before the end") 
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
   CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   fs::remove(place.folder / "notes.job");
+  // An element of an array alone: the last one's number is that of all.
+  variables.insert({{"SLURM_ARRAY_JOB_ID", "4711"}, {"SLURM_ARRAY_TASK_ID", "3"}});
+  fs::remove(place.folder / "notes");
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+  CHECK(content_of(place.folder / "notes") == "requeue 4711_3\n");
+  variables.erase("SLURM_ARRAY_JOB_ID");
+  fs::remove(place.folder / "notes");
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+  CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   // Not for ever, and not for another reason.
   variables.insert({"SLURM_RESTART_COUNT", "20"});
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
@@ -538,6 +547,32 @@ TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same numbe
   CHECK(contains(result.output, "; queueing job "));
   CHECK(contains(result.output, "turn 1 rank 0 of 2"));
   CHECK(contains(result.output, "JobState=COMPLETED"));
+}
+
+// The element that is stopped is the last one, whose own number is the array's.
+TEST_CASE("Slurm: of an array of node.sbatch the element that was stopped goes on alone") {
+  const SubmitFolder place;
+  write_program(place.folder / "train",
+                "echo \"turn ${SLURM_RESTART_COUNT:-0} rank $RANK\"\n"
+                "[ \"${SLURM_RESTART_COUNT:-0}\" = 0 ] || exec touch again\n"
+                "until [ -e again ]; do sleep 0.1; done\n");
+  const auto result = place.with_slurm(
+      "job=$(NPROC=1 sbatch --parsable --array=0-1 --cpus-per-task=1 -o %a.out "
+      "scripts/node.sbatch)\n"
+      "until [ \"$(cat ?.out 2>/dev/null | grep -c 'turn 0')\" = 4 ]; do sleep 0.1; done\n"
+      "scancel --signal=TERM ${job}_1\n"
+      "until [ -z \"$(squeue -h)\" ]; do sleep 0.1; done\n"
+      "scontrol show job $job | grep -oE 'JobState=[A-Z]*'\n"
+      "echo BEGIN 1; cat 1.out; echo BEGIN 0; cat 0.out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "JobState=COMPLETED") == 2);
+  CHECK(count_of(result.output, "; queueing job ") == 1);
+  CHECK(count_of(result.output, "turn 1 rank ") == 2);
+  const auto of_other = result.output.find("BEGIN 0");
+  REQUIRE(of_other != std::string::npos);
+  CHECK_FALSE(contains(result.output.substr(of_other), "turn 1"));
 }
 
 // The first job gets its signal a minute before its time is over, as node.sbatch asks for, or up to
