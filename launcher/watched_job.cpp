@@ -158,6 +158,7 @@ void WatchedJob::round_started(const rendezvous::RoundStart& round) {
   round_ = round;
   ++rounds_;
   since_ = steady_clock::now();
+  times_.keep_only(attempt_.started_pids());  // Those that are kept have their pids on.
 }
 
 void WatchedJob::attempt_ended(const rendezvous::FirstCause& cause) {
@@ -422,6 +423,7 @@ RankSnapshot WatchedJob::rank(int local_rank) const {
   }
   if (attempt_.is_parked(rank.pid)) rank.state = RankState::Parked;
   rank.use = read_process_use(rank.pid);
+  if (rank.use.processes > 0) rank.use.cpu_s = times_.never_back(rank.pid, rank.use.cpu_s);
   return rank;
 }
 

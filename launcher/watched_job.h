@@ -18,6 +18,7 @@
 #include "launcher/options/launch_options.h"
 #include "launcher/stall/node_paces.h"
 #include "launcher/watch/job_snapshot.h"
+#include "launcher/watch/process_use.h"
 #include "launcher/watch/status_socket.h"
 #include "rendezvous/control/control_message.h"
 
@@ -100,6 +101,7 @@ class WatchedJob {
   JobView view_;
   JobStacks job_stacks_;
   GpuLook gpus_;
+  mutable ProcessorTimes times_;  // What was told, by each snapshot.
   BackgroundCall lines_call_;
   rendezvous::Query collected_;        // What `lines_call_` is about ...
   std::vector<LinesDone> collecting_;  // ... and who waits for it.

@@ -55,6 +55,26 @@ while not os.path.exists("end") and not os.path.exists("end" + os.environ["RANK"
     time.sleep(0.05)
 """
 
+# Its child has one that uses 0.3 s of a processor. When `leave` is there the child ends, and leaves the other behind.
+LEAVING_WORKER = """
+import os, time
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.05)
+child = os.fork()
+if child == 0:
+    if os.fork() == 0:
+        while time.process_time() < 0.3:
+            pass
+        open("used" + os.environ["RANK"], "w").close()
+        wait_for("end")
+    else:
+        wait_for("leave")
+    os._exit(0)
+os.waitpid(child, 0)
+wait_for("end")
+"""
+
 
 class Job:
     """A ddprun that runs until its folder has a file `end`."""
@@ -64,6 +84,7 @@ class Job:
         self.folder = pathlib.Path(self.place.name)
         (self.folder / "worker.sh").write_text(WORKER)
         (self.folder / "reporting.py").write_text(REPORTING_WORKER)
+        (self.folder / "leaving.py").write_text(LEAVING_WORKER)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "SLURM_", "KUBEFLOW_"))}
         self.log = open(self.folder / "log", "w")
         self.process = subprocess.Popen(
@@ -201,6 +222,18 @@ class Metrics(unittest.TestCase):
                 self.assertEqual(sample(last, r'ddprun_node_state\{.*state="done"\}'), 1, last)
                 self.assertEqual(sample(last, r"ddprun_failures_total\{.*\}"), 0, last)
                 self.assertNotIn("ddprun_last_failure_time_seconds{", last)
+
+    def test_processor_time_never_goes_back_while_the_worker_lives(self):
+        with Job("--metrics-port", "0", program=(sys.executable, "leaving.py")) as job:
+            url = job.url("metrics")
+            job.wait_for("a process that has used its time", (job.folder / "used1").exists)
+            used, processes = (rf'ddprun_rank_{name}\{{.*rank="1".*\}}' for name in ("cpu_seconds_total", "processes"))
+            before = sample(get(url), used)
+            self.assertGreaterEqual(before, 0.29)
+            (job.folder / "leave").touch()
+            text = job.wait_for("the worker alone", lambda: (lambda t: t if sample(t, processes) == 1 else "")(get(url)))
+            self.assertGreaterEqual(sample(text, used), before, text)
+            self.assertEqual(job.finish(), 0, job.said())
 
     def test_a_port_that_is_taken_ends_the_job_before_it_begins(self):
         with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as taken:

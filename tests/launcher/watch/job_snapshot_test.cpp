@@ -146,6 +146,31 @@ TEST_CASE("17.2: a line of /proc/PID/stat is read, whatever the program is calle
   CHECK_FALSE(stat_line(*ProcessStat::parse("77 (a) S 1 2 3")));
 }
 
+TEST_CASE("processor time is no less, to the bit, when a child's is its parent's", "[watch]") {
+  const auto ticks = [](std::vector<long long> of_each) {
+    std::vector<StatLine> lines;
+    for (const long long each : of_each) lines.push_back({.ticks = each, .threads = 2});
+    return sum_of(lines);
+  };
+  CHECK(ticks({10, 20}).cpu_s == ticks({30}).cpu_s);  // Seconds, 0.1 and 0.2, are more than 0.3.
+  CHECK(ticks({129, 12}).cpu_s == ticks({141}).cpu_s);
+  CHECK(ticks({10, 20}).processes == 2);
+  CHECK(ticks({10, 20}).threads == 4);
+  CHECK(ticks({}).processes == 0);
+}
+
+TEST_CASE("a counter of processor time stands still where a process is missing", "[watch]") {
+  ProcessorTimes times;
+  CHECK(times.never_back(7, 5) == 5);
+  CHECK(times.never_back(7, 3) == 5);
+  CHECK(times.never_back(7, 6) == 6);
+  CHECK(times.never_back(8, 1) == 1);
+  // The next process of that pid begins anew.
+  times.keep_only({8, 9});
+  CHECK(times.never_back(7, 2) == 2);
+  CHECK(times.never_back(8, 0) == 1);
+}
+
 namespace {
 
 NodeView other_node() {
