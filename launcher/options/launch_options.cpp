@@ -97,7 +97,7 @@ void Decision::decide_shape() {
     }
   }
   if (const auto* role = get("role")) {
-    if (role->value.empty() || !is_printable(role->value)) {
+    if (!is_printable(role->value)) {
       throw usage_error(role->source + ": expected a printable name");
     }
     result.role = role->value;

@@ -44,7 +44,7 @@ inline void check_accepted(const launcher::LaunchOptions& options, const Words& 
   expect(options.heartbeat_interval.count() > 0, "heartbeat interval");
   expect(options.heartbeat_timeout > options.heartbeat_interval, "heartbeat timeout");
   expect(options.endpoint_port != 0 || options.nnodes_max == 1, "a free port for several nodes");
-  expect(!options.run_id.empty() && !options.role.empty(), "names");
+  expect(!options.run_id.empty(), "names");
   expect(!options.program.empty() && !options.program_name.empty(), "program");
   expect(options.first_argument >= 1 && options.first_argument <= options.program.size(),
          "first argument");
