@@ -211,7 +211,12 @@ std::string watch_help(const WatchCommandRow& command) {
     text +=
         fmt::format("  {}\n{}", head, command_line::wrapped(option.meaning, 8, watch_help_columns));
   }
-  return text + "\nExit status: 0; 1: no such job; 2: wrong command line; 73: it does not tell us.";
+  text += "\n" + command_line::wrapped(
+                     "Exit status: 0; 1: no such job, or nothing of it to show; 2: wrong command "
+                     "line; 70: it cannot go on; 73: it does not tell us.",
+                     0, watch_help_columns);
+  text.pop_back();  // Whoever shows it ends the last line.
+  return text;
 }
 
 WatchCommand parse_watch_command(const std::vector<std::string>& words) {

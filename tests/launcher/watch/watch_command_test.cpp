@@ -77,6 +77,10 @@ TEST_CASE("17.2: what these commands do not understand is told with status 2, he
       const auto told = refusal({row.name, help});
       CHECK(told.status == 0);
       CHECK(told.text.find("ddprun -- " + std::string(row.name)) != std::string::npos);
+      CHECK(told.text.back() != '\n');
+      for (const char* status : {"0;", "1: ", "2: ", "70: ", "73: "}) {
+        CHECK(told.text.find(status, told.text.find("Exit status: ")) != std::string::npos);
+      }
       for (std::size_t at = 0, end; at < told.text.size(); at = end + 1) {
         end = std::min(told.text.find('\n', at), told.text.size());
         CHECK(end - at <= 80);
