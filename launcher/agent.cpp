@@ -356,7 +356,8 @@ void Agent::on_unreachable(const std::string& why) {
 // Whoever closed the connection is gone, and the job with it. One that fell silent may be there
 // still, behind a cut, and go on without this node.
 void Agent::on_lost(const std::string& why, bool silent) {
-  why_ = "lost the coordinator, " + why;
+  // What has never answered as one, a web server perhaps, was no coordinator.
+  why_ = (membership_.has_met_job() ? "lost the coordinator, " : "cannot join the job of ") + why;
   const bool rejoins = silent && membership_.may_rejoin() && wants_to_stay();
   tell_workers_leave(rejoins);
   apply(rejoins ? machine().cut_off() : machine().coordinator_lost());

@@ -79,6 +79,8 @@ class Membership {
   // Of the round that was heard last.
   bool is_another_job() const { return search_.round().is_of_another_job(); }
   bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
+  // A coordinator has answered, once: before, there is none to lose.
+  bool has_met_job() const { return answered_; }
   // Connects anew, as a new member. May be called from a callback.
   void rejoin();
 
@@ -168,7 +170,7 @@ class Membership {
   int term_ = 0;  // In which this node leads.
   asio::steady_timer retry_;
   std::unique_ptr<rendezvous::ControlClient> client_;
-  bool answered_ = false;  // A coordinator has, once.
+  bool answered_ = false;  // As has_met_job() says.
   bool left_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Answers may come when this is gone.
 };

@@ -363,10 +363,9 @@ void ControlClient::Impl::schedule_beat() {
 void ControlClient::Impl::lost(const std::string& why, bool silent) {
   if (closed) return;
   stop();
-  callbacks.on_lost(
-      fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
-                  answered ? "" : " before it answered; is a ddprun of this job listening there?"),
-      silent);
+  callbacks.on_lost(fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
+                                answered ? "" : "; is a ddprun of this job listening there?"),
+                    silent);
 }
 
 void ControlClient::Impl::stop() {

@@ -7,6 +7,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -274,6 +275,21 @@ TEST_CASE("when an agent is killed the other one ends with the cause named", "[l
     check_contains(second.err(),
                    "lost the coordinator, node 0 at 127.0.0.1:" + std::to_string(port));
   }
+}
+
+TEST_CASE("who has met no coordinator has not lost it", "[launcher][agent]") {
+  const Scratch scratch;
+  asio::io_context io;
+  asio::ip::tcp::acceptor web_server(io, {asio::ip::address_v4::loopback(), 0});
+  const int port = web_server.local_endpoint().port();
+  AgentProcess agent(scratch, node(1, port, "true"), "agent");
+
+  asio::ip::tcp::socket visitor = web_server.accept();
+  asio::write(visitor, asio::buffer(std::string("HTTP/1.1 400 Bad Request\r\n\r\n")));
+
+  CHECK(agent.wait() == exit_status::coordinator_lost);
+  check_contains(agent.err(), "cannot join the job of node 0 at 127.0.0.1:" + std::to_string(port));
+  CHECK(agent.err().find("lost the coordinator") == std::string::npos);
 }
 
 TEST_CASE("a node of another job is refused", "[launcher][agent]") {

@@ -378,7 +378,8 @@ TEST_CASE("something that is no coordinator is named as such", "[rendezvous][coo
   Node node(io, acceptor.local_endpoint().port(), 0, 1);
   REQUIRE(run_until(io, [&] { return !node.lost.empty(); }));
 
-  CHECK(node.lost.find("is a ddprun of this job listening there?") != std::string::npos);
+  CHECK(node.lost.find("not a JSON object; is a ddprun of this job listening there?") !=
+        std::string::npos);
 }
 
 namespace {
