@@ -1,7 +1,8 @@
 # What `cmake --install` puts where, besides the launcher's own files (launcher/CMakeLists.txt):
 #
-#   bin/train, lib/*.a, lib/ddprun/ (modules that are opened at run time), include/ddprun/worker/...,
-#   and lib/cmake/ddprun/, by which other projects find all of it.
+#   bin/train with its man page and completions in share/, lib/*.a, lib/ddprun/ (modules that are
+#   opened at run time), include/ddprun/worker/..., and lib/cmake/ddprun/, by which other projects
+#   find all of it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -57,6 +58,11 @@ if(DDPRUN_WITH_TORCH)
     INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR};${DDPRUN_TORCH}/lib"
     INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS train RUNTIME COMPONENT train)
+  install(FILES docs/train.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT train)
+  install(FILES completions/train.bash RENAME train
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT train)
+  install(FILES completions/_train DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+          COMPONENT train)
 endif()
 
 configure_package_config_file(cmake/ddprunConfig.cmake.in ${PROJECT_BINARY_DIR}/ddprunConfig.cmake

@@ -102,7 +102,8 @@ def trainer_files(options, data):
     }
     for path in sorted(path for path in tree.rglob("*") if path.is_file()):
         name = path.relative_to(tree).as_posix()
-        files[f"ddprun_train/{name}"] = (path.read_bytes(), name.startswith("bin/"))
+        place = f"{data}/data" if name.startswith("share/") else "ddprun_train"
+        files[f"{place}/{name}"] = (path.read_bytes(), name.startswith("bin/"))
     return files
 
 
