@@ -451,7 +451,8 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .message = file.message,
           .log_files = log_files(local_rank),
           .age_ms = ms_between(file.recorded_at, wall_now()),
-          .usage_error = file.usage_error};
+          .usage_error = file.usage_error,
+          .of_a_peer = names_a_lost_peer(file.message)};
 }
 
 std::optional<FirstCause> LocalAttempt::error_before_stop() const {
@@ -548,6 +549,7 @@ FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
   }
   cause.retriable = !rendezvous::asks_to_be_queued_again(cause);
   cause.usage_error = says_usage_error(end.local_rank);
+  cause.of_a_peer = names_a_lost_peer(end.message);
   cause.advice = advice_for(cause);
   return cause;
 }

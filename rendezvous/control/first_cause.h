@@ -62,6 +62,8 @@ struct FirstCause {
   // Its error file says that what its user gave is wrong (worker/error_file.h).
   bool usage_error = false;
   bool starter_gone = false;  // See Interrupted.
+  // Its words tell of another worker's end, or of a lost connection, and of no error of its own.
+  bool of_a_peer = false;
 
   bool operator==(const FirstCause&) const = default;
 };

@@ -28,7 +28,8 @@ bool AttemptCause::heard_of(FirstCause other, TimePoint now) {
   if (!failed_at_ || other.kind != FirstCause::Kind::WorkerFailed) return false;
   assert(cause_ && cause_->kind == FirstCause::Kind::WorkerFailed);
   const TimePoint at = time_of(other, now);
-  if (at + way_max >= *failed_at_) return false;
+  const bool explains = cause_->of_a_peer && !other.of_a_peer && !asks_to_be_queued_again(other);
+  if (!explains && at + way_max >= *failed_at_) return false;
   other.ended_first = cause_->ended_first.empty() ? describe(*cause_) : cause_->ended_first;
   other.exit_code = cause_->exit_code;
   other.signal = cause_->signal;

@@ -2,8 +2,9 @@
 //
 // Nodes tell how long ago their workers failed, each by its own clock, and a report's way to here
 // is not in that. Only a difference that no way explains makes the later report the earlier
-// failure. What is known of nodes themselves (one was lost, or left after a signal) is not
-// compared: it has no age. A core: no sockets, threads or clock.
+// failure; but a worker that tells of a peer's end knows of no error of its own, and one of another
+// node that does is that peer. What is known of nodes themselves (one was lost, or left after a
+// signal) is not compared: it has no age. A core: no sockets, threads or clock.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,8 @@ class AttemptCause {
   void forget();                      // What ends the job has another reason.
 
   void ended_by(FirstCause cause, TimePoint now);  // As far as is known now.
-  // A failure that is reported later. True when it was the first after all, and is the cause now;
+  // A failure that is reported later, of before its node was told to stop. True when it was the
+  // first after all, and is the cause now;
   // the exit status stays that of the worker that ended first, since that verdict is out.
   bool heard_of(FirstCause other, TimePoint now);
 

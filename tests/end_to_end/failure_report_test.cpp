@@ -208,6 +208,26 @@ TEST_CASE("14.2: who loses a peer is not blamed before that one has left its fin
   CHECK(contains(job.result.output, "failed too (exit code 3): RuntimeError: Connection closed"));
 }
 
+TEST_CASE("who loses a peer of another node is not blamed for that one's error") {
+  const TemporaryFolder folder;
+  const std::uint16_t port = free_port();
+  const std::string recorded = folder / "recorded";
+  const auto program =
+      shell(recording + "if [ $RANK = 1 ]; then record 'KeyError: labels'; touch " + recorded +
+            "; exec sleep 300; fi; until test -e " + recorded +
+            "; do sleep 0.01; done; record 'RuntimeError: Connection closed by peer'; exit 3");
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program));
+  for (Process* node : {&host, &other}) {
+    const ProcessResult result = node->wait(60s);
+    INFO(result.output);
+    CHECK(result.status == 3);  // Of the first process that ended.
+    CHECK(contains(result.output, "FAILED: rank 1 (pid "));
+    CHECK(contains(result.output, "KeyError: labels"));
+    CHECK(contains(result.output, "rank 0 (pid "));
+  }
+}
+
 TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
   const TemporaryFolder folder;
   const auto job =

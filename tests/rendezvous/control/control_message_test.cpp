@@ -44,7 +44,8 @@ FirstCause segfault() {
           .hung_ms = 61'000,
           .age_ms = 2'345,
           .usage_error = true,
-          .starter_gone = true};
+          .starter_gone = true,
+          .of_a_peer = true};
 }
 
 std::string error_of(std::string_view line) {
@@ -80,6 +81,7 @@ TEST_CASE("a first cause from an older agent lacks what that does not know",
   CHECK(cause.advice == "");
   CHECK_FALSE(cause.usage_error);
   CHECK_FALSE(cause.starter_gone);
+  CHECK_FALSE(cause.of_a_peer);
 }
 
 TEST_CASE("a hello arrives with and without a node rank", "[rendezvous][control_message]") {

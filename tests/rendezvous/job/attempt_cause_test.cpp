@@ -41,6 +41,28 @@ TEST_CASE("only a difference that no message's way explains changes the cause",
   CHECK(becomes_first(3'000ms, 0ms, 4'001ms));
 }
 
+TEST_CASE("who tells of a peer's end is not blamed where a peer names an error of its own",
+          "[rendezvous][attempt_cause]") {
+  FirstCause victim = failure(0);
+  victim.of_a_peer = true;
+  const TimePoint now = first_moment + 60s;
+
+  AttemptCause cause = ended_by(victim, now);
+  FirstCause other_victim = failure(2, 500ms);
+  other_victim.of_a_peer = true;
+  CHECK_FALSE(cause.heard_of(other_victim, now + 10ms));  // It knows no more.
+  FirstCause queued_again = failure(3);
+  queued_again.exit_code = exit_status::preempted;
+  CHECK_FALSE(cause.heard_of(queued_again, now + 10ms));
+  REQUIRE(cause.heard_of(failure(1), now + 300ms));  // Heard of later, by its clock later, too.
+  CHECK(cause.get()->rank == 1);
+  CHECK(cause.get()->exit_code == 10);
+  CHECK(cause.get()->ended_first == describe(victim));
+  CHECK_FALSE(cause.heard_of(failure(4, 500ms), now + 400ms));  // Two errors: the first heard.
+
+  CHECK_FALSE(ended_by(failure(1), now).heard_of(victim, now + 10ms));
+}
+
 TEST_CASE("the earlier failure is the cause, the exit status stays that of who ended first",
           "[rendezvous][attempt_cause]") {
   AttemptCause cause = ended_by(failure(0), first_moment + 60s);
