@@ -73,12 +73,17 @@ std::string describe_tensor(const char* kind, const std::string& name, const at:
                   tensor.requires_grad() ? "" : " without gradient");
 }
 
+std::shared_ptr<torch::nn::Module> not_null(std::shared_ptr<torch::nn::Module> module) {
+  if (module) return module;
+  throw std::invalid_argument("DistributedDataParallel: the module to wrap is a null pointer");
+}
+
 }  // namespace
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
                                                          Communicator& communicator,
                                                          DataParallelOptions options)
-    : module_(std::move(module)),
+    : module_(not_null(std::move(module))),
       communicator_(communicator),
       options_(std::move(options)),
       active_(communicator.world_size() > 1 || options_.reduce_world_of_one ||

@@ -47,6 +47,13 @@ class LossExploded : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+TEST_CASE("a module that is none is refused", "[worker][ddp][errors]") {
+  ThreadWorld world(1);
+  ThreadCommunicator communicator(world, 0);
+  const std::shared_ptr<torch::nn::LinearImpl> none;
+  CHECK_THROWS_AS(DistributedDataParallel(none, communicator), std::invalid_argument);
+}
+
 TEST_CASE("an exception in one rank's backward reaches its caller, and its peer is released",
           "[worker][ddp][errors]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
