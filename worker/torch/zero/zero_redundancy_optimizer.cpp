@@ -111,11 +111,12 @@ struct ZeroRedundancyOptimizer::Checked {
     check_parameters(communicator, groups);
     plain = make(groups);
     check_optimizer(*plain, groups);
-    for (const auto& group : groups) {
-      if (group.params().empty()) continue;
-      check_model_agreement(communicator, describe(*plain, groups), group.params()[0].device());
-      break;
-    }
+    // Also of a rank that has none: its peers would wait for it.
+    at::Device device(device_type_of(communicator));
+    for_each_parameter(groups, [&](std::size_t, std::size_t, const at::Tensor& parameter) {
+      device = parameter.device();
+    });
+    check_model_agreement(communicator, describe(*plain, groups), device);
   }
 
   Communicator& communicator;

@@ -273,13 +273,18 @@ TEST_CASE("parameters that cannot be shared out are refused, by their places", "
 }
 
 TEST_CASE("ranks with other parameters are told so before a step", "[worker][zero]") {
-  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    ParamGroups groups = parameters();
-    if (communicator.rank() == 1) groups[1].params()[2] = torch::ones({16, 9}, at::requires_grad());
-    ZeroRedundancyOptimizer(groups, communicator, adam());
-  });
-  CHECK(contains(message_of<ModelMismatch>(errors[1]), "on rank 1, it has parameter 2 of group 1"));
-  CHECK(contains(message_of<ModelMismatch>(errors[0]), "different models"));
+  for (const bool none : {false, true}) {
+    const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+      ParamGroups groups = parameters();
+      if (communicator.rank() == 1 && none) groups.clear();
+      if (communicator.rank() == 1 && !none) groups[1].params()[2] = torch::ones({16, 9});
+      ZeroRedundancyOptimizer(groups, communicator, adam());
+    });
+    CHECK(contains(message_of<ModelMismatch>(errors[1]),
+                   none ? "on rank 1, it lacks parameter 0 of group 0"
+                        : "on rank 1, it has parameter 2 of group 1"));
+    CHECK(contains(message_of<ModelMismatch>(errors[0]), "different models"));
+  }
 }
 
 }  // namespace
