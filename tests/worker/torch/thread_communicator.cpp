@@ -87,6 +87,7 @@ void ThreadCommunicator::all_reduce(void* data, std::size_t count, DataType type
 void ThreadCommunicator::all_gather(const void* send, void* recv, std::size_t count, DataType type,
                                     Stream) {
   const std::size_t bytes = count * bytes_of(type);
+  if (bytes == 0) return world_.meet(rank_, recv, [](const std::vector<void*>&) {});
   std::memcpy(static_cast<char*>(recv) + static_cast<std::size_t>(rank_) * bytes, send, bytes);
   world_.meet(rank_, recv, [&](const std::vector<void*>& ranks) {
     for (std::size_t from = 0; from < ranks.size(); ++from) {
