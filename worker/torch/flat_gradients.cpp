@@ -78,7 +78,7 @@ FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor
   }
   plan_ = plan_buckets(sizes_, reverse_order(sizes_.size()), limits_);
   make_views();
-  sums_.resize(parameters_.size());
+  reduced_.resize(parameters_.size());
   lent_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     lend_gradient_memory(parameters_[i].tensor, *this, i);
@@ -203,7 +203,7 @@ void FlatGradients::forget(std::size_t i) { parameters_[i].tensor.mutable_grad()
 void FlatGradients::define(std::size_t i) {
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
   if (is_sparse(i)) {
-    gradient = std::exchange(sums_[i], {});
+    gradient = std::exchange(reduced_[i], {});
   } else if (!gradient.defined()) {
     gradient = views_[i];
   }
@@ -211,7 +211,7 @@ void FlatGradients::define(std::size_t i) {
 
 void FlatGradients::restore(std::size_t i, const at::Tensor& values) {
   if (is_sparse(i)) {
-    sums_[i] = values;
+    reduced_[i] = values;
   } else {
     views_[i].copy_(values);
   }

@@ -57,7 +57,7 @@ class FlatGradients {
   // The sparse gradient that is all there is in the bucket, if it is such a one.
   std::optional<std::size_t> sparse_gradient_of(std::size_t bucket) const;
   // Where the reduction of a sparse gradient leaves what define() makes of it.
-  at::Tensor& sum(std::size_t i) { return sums_[i]; }
+  at::Tensor& reduced(std::size_t i) { return reduced_[i]; }
 
   // Where an adopted gradient lies; not of a sparse one.
   const at::Tensor& view(std::size_t i) const { return views_[i]; }
@@ -71,7 +71,7 @@ class FlatGradients {
   // Makes the gradient undefined.
   void forget(std::size_t i);
 
-  // Makes an undefined gradient defined, as its view; any sparse one what sum() has.
+  // Makes an undefined gradient defined, as its view; any sparse one what reduced() has.
   void define(std::size_t i);
 
   // Gives what define() will make of the gradient these values.
@@ -112,7 +112,7 @@ class FlatGradients {
   BucketPlan plan_;
   std::vector<at::Tensor> regions_;  // Flat, one per dtype.
   std::vector<at::Tensor> views_;    // By parameter; undefined where the plan leaves it out.
-  std::vector<at::Tensor> sums_;     // By parameter; of sparse gradients.
+  std::vector<at::Tensor> reduced_;  // By parameter; of sparse gradients.
   std::vector<char> lent_;           // By parameter.
   std::vector<std::optional<GradientBucket>> hook_buckets_;  // Those that were asked for.
 };

@@ -363,11 +363,12 @@ void GradientReducer::queue_for_hook(std::size_t index) {
 // Not by the hook, which is for memory that all ranks have alike. An undefined one has no rows.
 void GradientReducer::queue_rows(std::size_t parameter) {
   const at::Tensor& weight = gradients_.parameter(parameter);
-  queue_guarded("the sum of the sparse gradient of parameter '" + gradients_.name(parameter) + "'",
-                [&sum = gradients_.sum(parameter), weight, gradient = weight.grad(),
-                 op = op_](Communicator& communicator) {
-                  sum = all_reduce_rows(communicator, gradient, weight, op);
-                });
+  queue_guarded(
+      "the reduction of the sparse gradient of parameter '" + gradients_.name(parameter) + "'",
+      [&reduced = gradients_.reduced(parameter), weight, gradient = weight.grad(),
+       op = op_](Communicator& communicator) {
+        reduced = all_reduce_rows(communicator, gradient, weight, op);
+      });
 }
 
 // What fails there fails on this rank alone, as a rule, and the peers wait.
@@ -511,12 +512,12 @@ void GradientReducer::count_uses() {
 
 // Those of this rank's backward; of the rest the policy says what becomes of it.
 void GradientReducer::define_sparse() {
-  for (const Bucket& bucket : gradients_.plan().buckets) {
-    const std::size_t i = bucket.gradients.front();
-    if (!gradients_.is_sparse(i)) continue;
+  for (std::size_t bucket = 0; bucket < gradients_.plan().buckets.size(); ++bucket) {
+    const auto sparse = gradients_.sparse_gradient_of(bucket);
+    if (!sparse) continue;
     const bool unused =
-        std::find(unused_here_.begin(), unused_here_.end(), i) != unused_here_.end();
-    if (!unused) gradients_.define(i);
+        std::find(unused_here_.begin(), unused_here_.end(), *sparse) != unused_here_.end();
+    if (!unused) gradients_.define(*sparse);
   }
 }
 
