@@ -18,6 +18,7 @@
 #include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
 #include "launcher/stall/nccl_ras.h"
+#include "launcher/stall/rank_names.h"
 #include "launcher/workers/restart_memory_file.h"
 #include "rendezvous/time_text.h"
 
@@ -392,7 +393,14 @@ void LocalAttempt::look_for_cause() {
     first = &end;
     break;
   }
-  const FirstCause cause = blame(*first);
+  FirstCause cause = blame(*first);
+  std::vector<int> done;
+  for (const WorkerEnd& end : ends_) {
+    if (end.success()) done.push_back(end.rank);
+  }
+  if (cause.of_a_peer && !done.empty()) {
+    cause.advice = rendezvous::advice_on_early_end(rank_names(done));
+  }
   for (WorkerEnd& end : ends_) {
     end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
   }

@@ -13,6 +13,7 @@
 #include "launcher/attempt_choices.h"
 #include "launcher/processes/child_sessions.h"
 #include "launcher/stall/nccl_ras.h"
+#include "launcher/stall/rank_names.h"
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/rank_stacks.h"
@@ -318,11 +319,25 @@ StackFacts StallWatch::tell(const StallStep& stall, const Gathered& gathered) {
     const std::size_t most = is_behind || stall.behind.empty() ? lines_of_behind : lines_of_other;
     if (told.size() < lines_told_max) told.push_back(head + "\n" + joined_lines(rank.lines, most));
   }
+  if (const std::string done = done_already(); !done.empty()) {
+    note.stacks += done + "\n";
+    told.push_back(done);
+  }
   if (gathered.ras_answered) told.push_back("NCCL RAS says:\n" + gathered.ras_said);
   if (!gathered.ras_answered && !gathered.ras_said.empty()) told.push_back(gathered.ras_said);
   if (!options_.quiet) output_.write_line(joined_lines(told, lines_told_max));
   if (notes_.size() < notes_kept) notes_.push_back(std::move(note));
   return facts;
+}
+
+// Whoever waits for a rank that has ended with 0 waits for ever, unless its library notices.
+std::string StallWatch::done_already() const {
+  std::vector<int> done;
+  for (const RankSnapshot& rank : watched_.snapshot().ranks) {
+    if (rank.state == RankState::Succeeded) done.push_back(rank.rank);
+  }
+  if (done.empty()) return "";
+  return rank_names(done) + (done.size() == 1 ? " has" : " have") + " ended with exit code 0";
 }
 
 void StallWatch::lose(const StallStep& stall) {

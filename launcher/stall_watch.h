@@ -62,6 +62,7 @@ class StallWatch {
   void gather(const StallStep& stall);
   void take_stacks(const StallStep& stall, const WatchedJob::Stacks& own);
   StackFacts tell(const StallStep& stall, const Gathered& gathered);
+  std::string done_already() const;
   void add_job_stacks(StackFacts facts);
   void job_stacks_told(int number, const JobStackLines& told);
   void reported(StackFacts facts);

@@ -35,6 +35,13 @@ bool asks_to_be_queued_again(const FirstCause& cause) {
          cause.exit_code == exit_status::preempted;
 }
 
+std::string advice_on_early_end(std::string_view who) {
+  return fmt::format(
+      "{} had ended with exit code 0, as if all were done, while this worker still needed a peer: "
+      "look why (fewer batches than the others? a return or an exit(0) on some path?)",
+      who);
+}
+
 std::string signal_name(int signal) {
   // Linux's numbers on x86-64 and ARM, from 1. sigabbrev_np would have them, but only from glibc
   // 2.32 on, and packages of ddprun run with 2.28.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace ddprun::rendezvous {
 
@@ -79,6 +80,10 @@ bool is_of_unfit_node(const FirstCause& cause);
 // its time was over, and can go on later (`train` does so after it has saved): nobody is to blame,
 // and another attempt now is not what it asks for.
 bool asks_to_be_queued_again(const FirstCause& cause);
+
+// What to do about a worker that lost a peer where `who` ("ranks 1, 3") had ended with 0 before:
+// that is the cause, and no launcher can tell it from the end of the work.
+std::string advice_on_early_end(std::string_view who);
 
 // "SIGSEGV", or "signal 64" for numbers without a name.
 std::string signal_name(int signal);

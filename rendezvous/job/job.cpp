@@ -503,7 +503,8 @@ FirstCause Job::placed(const Node& node, FirstCause cause) const {
 
 void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
   if (round_name(message) != round() || node.part != Part::Running) return;
-  const FirstCause cause = placed(node, message.cause);
+  FirstCause cause = placed(node, message.cause);
+  if (cause.of_a_peer && nodes_.any(Part::Succeeded)) advise_on_early_end(cause);
   const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
   const bool asks = asks_to_be_queued_again(cause);
   if (phase_ == Phase::Stopping) {
@@ -548,6 +549,16 @@ void Job::consider_earlier(FirstCause cause, TimePoint now) {
   if (!cause_.heard_of(std::move(cause), now)) return;
   log(fmt::format("the first error was another one: {}", describe(*cause_.get())),
       Log::Level::Warning);
+}
+
+void Job::advise_on_early_end(FirstCause& cause) const {
+  std::string who;
+  int more = -1;
+  for (const Node& node : nodes_) {
+    if (node.part == Part::Succeeded && ++more == 0) who = "the workers of " + printed_name(node);
+  }
+  if (more > 0) who += fmt::format(" and {} more", counted(more, "node"));
+  cause.advice = advice_on_early_end(who);
 }
 
 void Job::workers_succeeded(Node& node, RoundName of) {

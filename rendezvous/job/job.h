@@ -157,6 +157,7 @@ class Job {
   void obey(const Mandate::Ruling& ruling);
   void give_way(const std::string& why);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
+  void advise_on_early_end(FirstCause& cause) const;
   void workers_succeeded(Node& node, RoundName of);
   void reaped(Node& node, const Reaped& message, TimePoint now);
   void stop_for_member(const FirstCause& cause, TimePoint now);

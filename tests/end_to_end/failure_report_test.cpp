@@ -208,6 +208,24 @@ TEST_CASE("14.2: who loses a peer is not blamed before that one has left its fin
   CHECK(contains(job.result.output, "failed too (exit code 3): RuntimeError: Connection closed"));
 }
 
+TEST_CASE("who lost a peer that had ended with 0 is told which one that was") {
+  const TemporaryFolder folder;
+  const std::string pid_file = folder / "pid";
+  const std::string leaves = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
+                             ".new " + pid_file + "; exit 0; ";
+  const std::string lost = "until test -s " + pid_file +
+                           "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
+                           ") 2> /dev/null; do sleep 0.01; done; "
+                           "record 'RuntimeError: Connection closed by peer'; exit 3";
+  const Job job = run_job(shell(recording + "if [ $RANK = 1 ]; then " + leaves + "fi; " + lost),
+                          {"--nproc-per-node", "2"});
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 3);
+  CHECK(job.cause()["rank"] == 0);
+  CHECK(job.advice().find("rank 1 had ended with exit code 0, as if all were done, ") == 0);
+}
+
 TEST_CASE("who loses a peer of another node is not blamed for that one's error") {
   const TemporaryFolder folder;
   const std::uint16_t port = free_port();

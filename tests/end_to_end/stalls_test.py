@@ -222,6 +222,17 @@ class Stalls(StallCase):
         self.assertIn("rank 1 is missing", stall["nccl_ras"])
         self.assertIn("rank 2 (pid ", stall["stacks"])
 
+    def test_a_rank_that_has_left_is_named_beside_those_that_wait_for_it(self):
+        batch = self.folder / "batch"
+        job = self.launch("--nproc-per-node", "3", "--event-log", str(self.events), "--report", str(self.report_file),
+                          "--stall-timeout", self.seconds(), "/bin/sh", "-c",
+                          f"test $RANK = 1 || read line < {batch}")
+        self.until(self.told, "the stall")
+        self.release(job)
+        output, _ = job.communicate(timeout=patience(60))
+        self.assertRegex(output, r"(?m)^rank 1 has ended with exit code 0$")
+        self.assertIn("rank 1 has ended with exit code 0\n", self.report()["stalls"][0]["stacks"])
+
     def test_the_rank_behind_counts_as_lost_where_that_is_asked_for(self):
         job = self.start("--stall-timeout", self.seconds(), "--on-stall", "fail")
         output, _ = job.communicate(timeout=patience(60))

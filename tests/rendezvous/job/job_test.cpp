@@ -111,6 +111,24 @@ TEST_CASE("14.2: an error that another node had recorded long before becomes the
   }
 }
 
+TEST_CASE("who lost a peer where another node's workers had ended with 0 is told to look there",
+          "[rendezvous][job]") {
+  for (const bool of_a_peer : {true, false}) {
+    INFO(of_a_peer);
+    Scenario s = two_running(0);
+    s.succeed(2);
+    s.fail(1, {.rank = 0, .exit_code = 1, .advice = "its own", .of_a_peer = of_a_peer});
+    s.reap(1);
+    s.reap(2);
+
+    const Finish finish = s.got_one<Finish>(1);
+    REQUIRE(finish.cause);
+    CHECK(finish.cause->rank == 0);
+    CHECK(finish.cause->advice ==
+          (of_a_peer ? advice_on_early_end("the workers of node 1 (host2)") : "its own"));
+  }
+}
+
 TEST_CASE("17.1: a wrong command ends the job also when another node is heard first",
           "[rendezvous][job]") {
   const FirstCause wrong{
