@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <csignal>
 #include <exception>
@@ -67,7 +68,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
       group_(
           io, output,
           {.on_exit = [this](const WorkerEnd& end) { on_exit(end); },
-           .on_all_reaped = [this] { callbacks_.on_all_reaped(); },
+           .on_all_reaped = [this] { on_all_reaped(); },
            .on_parked =
                [this](int rank, int local_rank, int pid, std::int64_t parked_ms) {
                  parked_.insert(pid);
@@ -93,7 +94,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   lost_.clear();
   lost_timer_.cancel();
   left_timer_.cancel();
-  failed_ = somebody_left_ = false;
+  failed_ = somebody_left_ = none_is_left_ = false;
   cause_by_.reset();
   stopped_at_.reset();
   told_growth_ = stands_by_ = false;
@@ -294,7 +295,18 @@ void LocalAttempt::stop(int signal, milliseconds grace, Keep keep, const std::st
   cause_timer_.cancel();
   lost_timer_.cancel();
   left_timer_.cancel();
+  const bool ends_kept = keep == Keep::Nobody && group_.kept() > 0;  // And tells when it has.
   group_.stop(signal, grace, keep, why);
+  if (!std::exchange(none_is_left_, false) || ends_kept) return;
+  // Not in the caller's call, which expects no callbacks.
+  asio::post(cause_timer_.get_executor(), [this] { callbacks_.on_all_reaped(); });
+}
+
+// Where all have lost a peer of another node, it is told of none that succeeded, but of the cause
+// first.
+void LocalAttempt::on_all_reaped() {
+  none_is_left_ = cause_by_ && !failed_ && !stopped_at_;
+  if (!none_is_left_) callbacks_.on_all_reaped();
 }
 
 bool LocalAttempt::is_at_work(int local_rank) const {
@@ -415,7 +427,9 @@ bool LocalAttempt::awaits_cause() const {
     errors.push_back(
         {.local_rank = end.local_rank, .of_a_peer = names_a_lost_peer(end.message), .ended = true});
   }
-  return cause_is_to_come(errors, group_.running());
+  // Another node tells of its own once it knows; this one hears of it by the stop.
+  const bool others = round_.group_world_size > 1;
+  return cause_is_to_come(errors, group_.running() + (others ? 1 : 0));
 }
 
 // ---- who failed ----

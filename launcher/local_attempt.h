@@ -136,6 +136,7 @@ class LocalAttempt {
   void on_exit(WorkerEnd end);
   void look_for_cause();
   bool awaits_cause() const;
+  void on_all_reaped();
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
@@ -154,6 +155,7 @@ class LocalAttempt {
   std::string ras_address_;
   bool sets_ras_address_ = false;  // For the workers: it is not the user's own.
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
+  bool none_is_left_ = false;  // Meanwhile the last worker has been reaped.
   rendezvous::UniqueFd worker_key_;
   rendezvous::UniqueFd restart_memory_;
   ProgressPages pages_;

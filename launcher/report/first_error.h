@@ -43,8 +43,9 @@ struct FirstError {
 
 FirstError first_error(const FirstEnd& end, const std::vector<RecordedError>& errors);
 
-// Whether all that is known is that peers were lost, while one of those that still run has said
-// nothing. `errors`: also of those that ended without recording one; `running`: how many do.
+// Whether all that is known is that peers were lost, while one of those that may still say why has
+// said nothing. `errors`: also of those that ended without recording one; `running`: how many
+// workers do, another node counting as one.
 bool cause_is_to_come(const std::vector<RecordedError>& errors, int running);
 
 }  // namespace ddprun::launcher

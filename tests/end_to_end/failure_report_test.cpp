@@ -246,6 +246,28 @@ TEST_CASE("who loses a peer of another node is not blamed for that one's error")
   }
 }
 
+TEST_CASE("a node whose ranks lost a peer waits for that one's error from another node") {
+  const TemporaryFolder folder;
+  const std::uint16_t port = free_port();
+  const std::string waits = folder / "waits";
+  const auto program = shell(recording +
+                             "if [ $RANK = 0 ]; then record 'RuntimeError: Connection "
+                             "closed by peer'; exit 3; fi; until test -e " +
+                             waits + "; do sleep 0.01; done; record 'KeyError: labels'; exit 4");
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program));
+  CHECK(host.wait_for_output("rank 0 failed of a lost peer; for up to 5 s", 60s));
+  std::ofstream{waits};
+  for (Process* node : {&host, &other}) {
+    const ProcessResult result = node->wait(60s);
+    INFO(result.output);
+    CHECK(result.status == 4);
+    CHECK(contains(result.output, "FAILED: rank 1 (pid "));
+    CHECK(contains(result.output, "KeyError: labels"));
+    CHECK_FALSE(contains(result.output, "FAILED: rank 0"));
+  }
+}
+
 TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
   const TemporaryFolder folder;
   const auto job =
