@@ -21,6 +21,7 @@
 
 #include "tests/testing/mapped_exchange.h"
 #include "worker/cpu/cpu_communicator.h"
+#include "worker/cpu/reduce.h"
 
 using namespace ddprun::worker;
 
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{"Times all-reduce over the CPU communicator."};
   app.add_option("--world", options.world, "Ranks to fork when no launcher started this")
-      ->check(CLI::Range(1, ranks_max));
+      ->check(CLI::Range(1, tree_ranks_max));
   app.add_option("--bytes", options.bytes, "Buffer sizes, separated by commas")->delimiter(',');
   app.add_option("--repetitions", options.repetitions)->check(CLI::Range(1, 1'000'000));
   app.add_flag("--tcp", options.tcp, "TCP also within this host");

@@ -34,13 +34,19 @@ TEST_CASE("the send/recv tutorial runs under the launcher and by hand") {
 }
 
 TEST_CASE("the send/recv tutorial runs with any even number of workers") {
-  const auto four =
-      run(launch({"--standalone", "--nproc-per-node", "4", binary("send_recv")}), limit);
-  CHECK(four.status == 0);
-  check_said(four.output);
-  CHECK(contains(four.output, "rank 3 has the number 1"));
-  CHECK(contains(four.output, "rank 2 has 1000000 numbers, the last 3.5"));
-  CHECK(contains(four.output, "rank 3 has 1000000 numbers, the last 2.5"));
+  for (const int workers : {4, 70}) {  // And with more than a word has bits.
+    const auto result = run(
+        launch({"--standalone", "--nproc-per-node", std::to_string(workers), binary("send_recv")}),
+        limit);
+    CHECK(result.status == 0);
+    check_said(result.output);
+    const std::string last = std::to_string(workers - 1), other = std::to_string(workers - 2);
+    CHECK(contains(result.output, "rank " + last + " has the number 1"));
+    CHECK(
+        contains(result.output, "rank " + other + " has 1000000 numbers, the last " + last + ".5"));
+    CHECK(
+        contains(result.output, "rank " + last + " has 1000000 numbers, the last " + other + ".5"));
+  }
 }
 
 TEST_CASE("the send/recv tutorial says that it is for an even number of workers") {

@@ -165,22 +165,22 @@ TEST_CASE("a rank that is busy elsewhere is named when the others time out",
 
 TEST_CASE("a timeout is blamed on the end of the chain of waiting ranks",
           "[worker][communicator]") {
-  const RankSet r0 = 1, r1 = 2, r2 = 4, r3 = 8;
+  const RankSet r0{0}, r1{1}, r2{2}, r3{3};
   const std::optional<RankSet> none;
 
   const Blame stopped = find_blame(0, r2, {none, none, r1, r2});
   CHECK(stopped.silent == r1);
-  CHECK((stopped.absent | stopped.circular) == 0);
+  CHECK((stopped.absent | stopped.circular).empty());
 
-  const Blame busy = find_blame(0, r2 | r3, {none, RankSet{0}, r1, r1 | r2});
+  const Blame busy = find_blame(0, r2 | r3, {none, RankSet{}, r1, r1 | r2});
   CHECK(busy.absent == r1);
-  CHECK((busy.silent | busy.circular) == 0);
+  CHECK((busy.silent | busy.circular).empty());
 
   const Blame ring = find_blame(0, r1, {none, r2, r0 | r1, r0});
   CHECK(ring.circular == r1);
-  CHECK((ring.silent | ring.absent) == 0);
+  CHECK((ring.silent | ring.absent).empty());
 
-  CHECK(to_string(Blame{r1 | r3, r2, 0}) ==
+  CHECK(to_string(Blame{r1 | r3, r2, {}}) ==
         "rank 1, rank 3 did not answer (stopped, or cut off from the others); "
         "rank 2 did not call it (busy elsewhere, or made fewer calls)");
 }

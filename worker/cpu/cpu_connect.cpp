@@ -10,6 +10,7 @@
 
 #include "rendezvous/counted.h"
 #include "worker/cpu/layout.h"
+#include "worker/cpu/reduce.h"
 #include "worker/meeting.h"
 #include "worker/own_attempt.h"
 #include "worker/peers/mesh.h"
@@ -166,10 +167,10 @@ CpuPeers::Parts lone_rank() {
 }
 
 void check_world(int rank, int world_size) {
-  if (world_size >= 1 && world_size <= ranks_max && rank >= 0 && rank < world_size) return;
+  if (world_size >= 1 && world_size <= tree_ranks_max && rank >= 0 && rank < world_size) return;
   throw CommunicatorError("no CPU communicator for rank " + std::to_string(rank) + " of " +
-                          std::to_string(world_size) + ": at most " + std::to_string(ranks_max) +
-                          " ranks, numbered from 0; more meet over MPI (train --backend mpi)");
+                          std::to_string(world_size) + ": at most " +
+                          std::to_string(tree_ranks_max) + " ranks, numbered from 0");
 }
 
 }  // namespace

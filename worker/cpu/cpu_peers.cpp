@@ -46,8 +46,7 @@ CpuPeers::CpuPeers(Parts parts, const CpuCommunicatorOptions& options)
                streams_->interrupt();
              }),
       guard_(rank_, world_size_, watch_) {
-  static_assert(ranks_max <= tree_ranks_max);
-  assert(world_size_ <= ranks_max);  // What it waits for is told as a RankSet.
+  assert(world_size_ <= tree_ranks_max);
   for (int peer = 0; peer < world_size_; ++peer) {
     if (peer == rank_) continue;
     (host_ && host_->contains(peer) ? local_ : remote_).push_back(peer);
@@ -97,11 +96,11 @@ bool CpuPeers::move_streams(const Call& call) {
 template <typename Done, typename Late>
 RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
   guard_.throw_if_aborted(running.call);
-  RankSet waits_for = 0;
+  RankSet waits_for;
   int left = -1;
   for (int peer = 0; peer < world_size_; ++peer) {
     if (peer == rank_ || !late(peer)) continue;
-    waits_for |= RankSet{1} << peer;
+    waits_for.insert(peer);
     // A connection tells by itself when it is at its end, after all that is still in it.
     if (via == Via::Memory && watch_.departed(peer)) left = peer;
     // Ahead of what we wait for lies something that this rank never asked for.
@@ -122,7 +121,7 @@ RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
 }
 
 template <typename Done>
-void CpuPeers::tell_slow(const Running& running, Clock::time_point since, RankSet waits_for,
+void CpuPeers::tell_slow(const Running& running, Clock::time_point since, const RankSet& waits_for,
                          Done done) {
   const auto answers = watch_.ask();
   if (done() || watch_.aborted()) return;
@@ -130,12 +129,13 @@ void CpuPeers::tell_slow(const Running& running, Clock::time_point since, RankSe
                    cause(waits_for, answers, watch_.names()));
 }
 
-std::string CpuPeers::cause(RankSet waits_for, const std::vector<std::optional<RankSet>>& answers,
+std::string CpuPeers::cause(const RankSet& waits_for,
+                            const std::vector<std::optional<RankSet>>& answers,
                             const std::vector<std::string>& names) const {
   std::string text = to_string(find_blame(rank_, waits_for, answers), names);
   for (int peer = 0; peer < world_size_; ++peer) {
     const auto call = streams_->kept(peer);
-    if ((waits_for >> peer & 1) == 0 || !call) continue;
+    if (!waits_for.contains(peer) || !call) continue;
     text += "; rank " + std::to_string(peer) + " has sent " + to_string(*call) + ", which rank " +
             std::to_string(rank_) + " has not received";
   }
@@ -163,7 +163,7 @@ void CpuPeers::wait_until(const Running& running, Via via, Done done, Late late)
     }
   }
   if (!done()) sleep_until_done(running, via, done, late);
-  watch_.set_waiting_for(0);
+  watch_.set_in_no_call();
 }
 
 template <typename Done, typename Late>

@@ -116,9 +116,10 @@ class CpuPeers {
   void sleep_until_done(const Running& running, Via via, Done done, Late late);
   // Tells who keeps this rank, if they are still late once they have been asked.
   template <typename Done>
-  void tell_slow(const Running& running, Clock::time_point since, RankSet waits_for, Done done);
+  void tell_slow(const Running& running, Clock::time_point since, const RankSet& waits_for,
+                 Done done);
   // Who keeps this rank, and what of theirs it has not received: it may be that they wait for.
-  std::string cause(RankSet waits_for, const std::vector<std::optional<RankSet>>& answers,
+  std::string cause(const RankSet& waits_for, const std::vector<std::optional<RankSet>>& answers,
                     const std::vector<std::string>& names = {}) const;
   bool move_streams(const Call& call);  // True: something moved.
   [[noreturn]] void fail_departed(const Call& call, int peer);

@@ -32,6 +32,7 @@ DeviceWatchdog::~DeviceWatchdog() {
 void DeviceWatchdog::start(PeerWatch& group) {
   assert(group_ == nullptr);
   group_ = &group;
+  everybody_ = RankSet::all_of(static_cast<int>(group.names().size()));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -54,7 +55,8 @@ void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_po
   {
     const std::lock_guard lock(mutex_);
     queue_.add(call, end, deadline);
-    group_->set_waiting_for(~RankSet{0});  // What a peer is told that asks: this rank has called.
+    // What a peer is told that asks: this rank has called. For whom it waits NCCL does not say.
+    group_->set_waiting_for(everybody_);
   }
   wake();
 }
@@ -91,7 +93,7 @@ void DeviceWatchdog::run() {
     }
     if (finding.kind == DeviceQueue::Finding::Kind::Late) end_late(lock);
     if (group_->aborted()) continue;
-    if (queue_.empty()) group_->set_waiting_for(0);
+    if (queue_.empty()) group_->set_in_no_call();
     changed_.wait_for(lock, queue_.empty() ? 10 * watchdog_pause : watchdog_pause);
   }
 }
@@ -99,15 +101,12 @@ void DeviceWatchdog::run() {
 std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
   const auto answers = group_->ask();
   if (answers.size() == 1) return "the device has not got as far";
-  if (answers.size() > ranks_max) return "a peer is stopped, blocked or called something else";
-  RankSet gone = 0;
+  RankSet gone;
   for (std::size_t peer = 0; peer < answers.size(); ++peer) {
-    if (group_->departed(static_cast<int>(peer))) gone |= RankSet{1} << peer;
+    if (group_->departed(static_cast<int>(peer))) gone.insert(static_cast<int>(peer));
   }
-  if (gone != 0) return names_of(gone, names) + " closed the communicator";
-  // NCCL does not say for which of them a kernel waits.
-  const RankSet all = ~RankSet{0} >> (ranks_max - answers.size());
-  return to_string(find_blame(rank_, all & ~(RankSet{1} << rank_), answers), names);
+  if (!gone.empty()) return names_of(gone, names) + " closed the communicator";
+  return to_string(find_blame(rank_, everybody_, answers), names);
 }
 
 void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {

@@ -66,6 +66,7 @@ class DeviceWatchdog {
   bool stop_ = false;
 
   PeerWatch* group_ = nullptr;  // Null before start().
+  RankSet everybody_;
   const OwningProcess owner_;
   std::thread thread_;
 };

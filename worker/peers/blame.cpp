@@ -2,53 +2,61 @@
 #include "worker/peers/blame.h"
 
 namespace ddprun::worker {
+namespace {
 
-std::string names_of(RankSet ranks, const std::vector<std::string>& names) {
+constexpr std::size_t names_max = 16;  // Of hundreds nobody reads more.
+
+}  // namespace
+
+std::string names_of(const RankSet& ranks, const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t rank = 0; rank < ranks_max; ++rank) {
-    if ((ranks >> rank & 1) == 0) continue;
-    if (!text.empty()) text += ", ";
-    text +=
-        rank < names.size() && !names[rank].empty() ? names[rank] : "rank " + std::to_string(rank);
+  std::size_t named = 0;
+  const std::vector<int> all = ranks.ranks();
+  for (const int rank : all) {
+    if (named == names_max) return text + " and " + std::to_string(all.size() - named) + " more";
+    if (named++ > 0) text += ", ";
+    const auto at = static_cast<std::size_t>(rank);
+    text += at < names.size() && !names[at].empty() ? names[at] : "rank " + std::to_string(rank);
   }
   return text;
 }
 
-Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers) {
+Blame find_blame(int rank, const RankSet& waits_for,
+                 const std::vector<std::optional<RankSet>>& answers) {
   Blame blame;
-  RankSet seen = RankSet{1} << rank;
-  RankSet open = waits_for & ~seen;
-  while (open != 0) {
-    RankSet next = 0;
-    for (std::size_t peer = 0; peer < answers.size(); ++peer) {
-      const RankSet bit = RankSet{1} << peer;
-      if ((open & bit) == 0) continue;
-      if (!answers[peer].has_value()) {
-        blame.silent |= bit;
-      } else if (*answers[peer] == 0) {
-        blame.absent |= bit;
+  RankSet seen{rank};
+  RankSet open = waits_for - seen;
+  while (!open.empty()) {
+    RankSet next;
+    for (const int peer : open.ranks()) {
+      if (peer >= static_cast<int>(answers.size())) continue;  // A peer may say anything.
+      const auto& answer = answers[static_cast<std::size_t>(peer)];
+      if (!answer) {
+        blame.silent.insert(peer);
+      } else if (answer->empty()) {
+        blame.absent.insert(peer);
       } else {
-        next |= *answers[peer];
+        next |= *answer;
       }
     }
     seen |= open;
-    open = next & ~seen;
+    open = next - seen;
   }
-  if ((blame.silent | blame.absent) == 0) blame.circular = waits_for;
+  if (blame.silent.empty() && blame.absent.empty()) blame.circular = waits_for;
   return blame;
 }
 
 std::string to_string(const Blame& blame, const std::vector<std::string>& names) {
   std::string text;
-  if (blame.silent != 0) {
+  if (!blame.silent.empty()) {
     text += names_of(blame.silent, names) + " did not answer (stopped, or cut off from the others)";
   }
-  if (blame.absent != 0) {
+  if (!blame.absent.empty()) {
     if (!text.empty()) text += "; ";
     text +=
         names_of(blame.absent, names) + " did not call it (busy elsewhere, or made fewer calls)";
   }
-  if (blame.circular != 0) {
+  if (!blame.circular.empty()) {
     text += names_of(blame.circular, names) +
             " had not got as far (slow, or in another order of calls)";
   }

@@ -6,28 +6,28 @@
 // So the rank that timed out asks all others what they wait for, and follows the answers.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "worker/peers/rank_set.h"
+
 namespace ddprun::worker {
 
-using RankSet = std::uint64_t;        // Bit r: rank r.
-inline constexpr int ranks_max = 64;  // In a RankSet, and so of one CPU communicator.
-
-// "rank 1, rank 3". names[r] stands for rank r, where it is given: "rank 1 (pid 4127 on 10.0.0.2)".
-std::string names_of(RankSet ranks, const std::vector<std::string>& names = {});
+// "rank 1, rank 3"; of very many the first ones, and how many more. names[r] stands for rank r,
+// where it is given: "rank 1 (pid 4127 on 10.0.0.2)".
+std::string names_of(const RankSet& ranks, const std::vector<std::string>& names = {});
 
 struct Blame {
-  RankSet silent = 0;    // Gave no answer: stopped, or cut off.
-  RankSet absent = 0;    // Answered that they are in no collective.
-  RankSet circular = 0;  // Only if the others are empty: these wait for each other.
+  RankSet silent;    // Gave no answer: stopped, or cut off.
+  RankSet absent;    // Answered that they are in no collective.
+  RankSet circular;  // Only if the others are empty: these wait for each other.
 };
 
 // `waits_for` are the ranks that `rank` waits for. Element r of `answers`: whom rank r waits for,
 // empty set: it is in no collective, nothing: it did not answer.
-Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers);
+Blame find_blame(int rank, const RankSet& waits_for,
+                 const std::vector<std::optional<RankSet>>& answers);
 
 // "rank 1 did not answer (stopped, or cut off from the others)".
 std::string to_string(const Blame& blame, const std::vector<std::string>& names = {});

@@ -23,8 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t callers_max = 1024;  // Connections that have not said who they are.
-constexpr int accept_pause_ms = 50;        // When descriptors have run out.
+constexpr std::size_t strangers_max = 1024;  // Beside the ranks, among those that call.
+constexpr int backlog = 4096;                // All may call at once, twice each.
+constexpr int accept_pause_ms = 50;          // When descriptors have run out.
 
 // Of a host that has just come back to its network the kernel says for a while that its neighbours
 // cannot be reached. Of one that a firewall refuses it says the same, so not for the whole limit.
@@ -200,7 +201,7 @@ Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const W
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   if (!listener_ || ::bind(listener_.get(), address->ai_addr, address->ai_addrlen) != 0 ||
-      ::listen(listener_.get(), 256) != 0 ||
+      ::listen(listener_.get(), backlog) != 0 ||
       ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
     throw CommunicatorError("rank " + std::to_string(rank) + " cannot listen on " + ip + ": " +
                             std::strerror(errno));
@@ -297,7 +298,7 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
     short_of = socket ? "" : shortage(errno);
     if (!socket) continue;
     // Ranks speak at once: the one that has been silent longest is a stranger.
-    if (callers.size() >= callers_max) callers.erase(callers.begin());
+    if (callers.size() >= strangers_max + 2 * sockets.size()) callers.erase(callers.begin());
     callers.emplace_back(std::move(socket), epoch_, rank_, secret_, key_, encrypts_);
   }
 }

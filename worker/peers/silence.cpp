@@ -1,24 +1,21 @@
 // The verdict on a silent peer, and its words.
 #include "worker/peers/silence.h"
 
-#include <algorithm>
-
 namespace ddprun::worker {
 
 Silence judge_silence(int rank, int peer, const std::vector<std::optional<RankSet>>& heard) {
-  // Over NCCL there may be more ranks than a RankSet can name: then nobody's word is understood.
-  if (heard.size() <= 2 || heard.size() > ranks_max) return {Silence::Kind::Unknown, 0};
-  const RankSet silent_one = RankSet{1} << peer;
+  if (heard.size() <= 2) return {Silence::Kind::Unknown, {}};
   bool answered = false;
-  RankSet witnesses = 0;
-  for (std::size_t r = 0; r < heard.size(); ++r) {
+  RankSet witnesses;
+  for (int other = 0; other < static_cast<int>(heard.size()); ++other) {
+    const auto& hears = heard[static_cast<std::size_t>(other)];
     // What the two ends say of each other is what is in question.
-    if (static_cast<int>(r) == rank || static_cast<int>(r) == peer || !heard[r]) continue;
+    if (other == rank || other == peer || !hears) continue;
     answered = true;
-    if ((*heard[r] & silent_one) != 0) witnesses |= RankSet{1} << r;
+    if (hears->contains(peer)) witnesses.insert(other);
   }
-  if (witnesses != 0) return {Silence::Kind::LinkCut, witnesses};
-  return {answered ? Silence::Kind::PeerGone : Silence::Kind::SelfLost, 0};
+  if (!witnesses.empty()) return {Silence::Kind::LinkCut, witnesses};
+  return {answered ? Silence::Kind::PeerGone : Silence::Kind::SelfLost, {}};
 }
 
 std::string to_string(const Silence& silence, int rank, int peer,

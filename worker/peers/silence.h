@@ -21,10 +21,10 @@ struct Silence {
     LinkCut,   // `witnesses` hear both ends.
     PeerGone,  // Nobody who answered hears the peer.
     SelfLost,  // Nobody answered: this rank's own network is the likelier end.
-    Unknown,   // There is nobody else to ask, or there are more ranks than a RankSet has bits.
+    Unknown,   // There is nobody else to ask.
   };
   Kind kind = Kind::Unknown;
-  RankSet witnesses = 0;
+  RankSet witnesses;
 };
 
 // `peer` is silent for `rank`. Element r of `heard`: whom rank r hears; nothing: it gave no answer.

@@ -1,6 +1,6 @@
 // The watching thread and its messages.
 //
-//   message := WatchHeader text        Abort: the reason; Answer, Hearing: a RankSet, 8 bytes;
+//   message := WatchHeader text        Abort: the reason; Answer, Hearing: a RankSet's bytes;
 //   others: none
 #include "worker/peers/watch.h"
 
@@ -29,23 +29,14 @@ constexpr std::uint32_t kind_query = 3;
 constexpr std::uint32_t kind_answer = 4;
 constexpr std::uint32_t kind_hearing_query = 5;
 constexpr std::uint32_t kind_hearing = 6;
-constexpr std::size_t text_bytes_max = 2048;
+constexpr std::size_t text_bytes_max = 8192;  // A set of 65,536 ranks.
+constexpr std::size_t reason_bytes_max = 2048;
 constexpr auto catch_up_pause = std::chrono::microseconds{50};
 
 // The kernel gave up on a connection because nothing came from the other host, not because the peer
 // closed it. The second and third are what a router, or our own kernel, said meanwhile.
 bool is_silence(int error) {
   return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-}
-
-RankSet rank_set_in(const std::string& text) {
-  RankSet ranks = 0;
-  std::memcpy(&ranks, text.data(), sizeof(ranks));
-  return ranks;
-}
-
-std::string as_bytes(RankSet ranks) {
-  return {reinterpret_cast<const char*>(&ranks), sizeof(ranks)};
 }
 
 struct WatchHeader {
@@ -109,7 +100,7 @@ void PeerWatch::abort(const std::string& reason) noexcept {
   // process before the first one runs on.
   if (spread_.exchange(true)) return;
   try {
-    send_to_all(kind_abort, this->reason().substr(0, text_bytes_max));
+    send_to_all(kind_abort, this->reason().substr(0, reason_bytes_max));
   } catch (...) {  // Without memory for a copy: the connections' end tells that this rank is gone.
   }
 }
@@ -268,8 +259,8 @@ void PeerWatch::give_verdict() {
 // The kernel asks an idle peer's kernel each second (mesh.cpp), so that the age of the last answer
 // says whether the way there and back works, without a message of ours and whatever the peer does.
 RankSet PeerWatch::heard() const {
-  RankSet ranks = 0;
-  for (std::size_t rank = 0; rank < std::min<std::size_t>(peers_.size(), ranks_max); ++rank) {
+  RankSet ranks;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     if (!open_[rank]) continue;
     tcp_info info{};
     socklen_t size = sizeof(info);
@@ -277,7 +268,7 @@ RankSet PeerWatch::heard() const {
     const bool known =
         ::getsockopt(peers_[rank].connection.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
     const auto age = std::chrono::milliseconds{info.tcpi_last_ack_recv};
-    if (!known || age < peer_silence_max / 2) ranks |= RankSet{1} << rank;
+    if (!known || age < peer_silence_max / 2) ranks.insert(static_cast<int>(rank));
   }
   return ranks;
 }
@@ -304,26 +295,33 @@ void PeerWatch::handle(std::size_t peer, std::uint32_t kind, const std::string& 
     abort(text);
     return note_known(peer);
   }
-  if (kind == kind_query) {
-    const RankSet ranks = waiting_for_.load();
-    return send_to(peer, kind_answer, as_bytes(ranks));
-  }
-  if (kind == kind_hearing_query) return send_to(peer, kind_hearing, as_bytes(heard()));
+  if (kind == kind_query) return send_to(peer, kind_answer, waiting_for().to_bytes());
+  if (kind == kind_hearing_query) return send_to(peer, kind_hearing, heard().to_bytes());
   if (kind == kind_hearing) {
-    if (suspicion_ && text.size() == sizeof(RankSet)) {
-      suspicion_->heard[peer] = rank_set_in(text);
-    }
+    if (suspicion_) suspicion_->heard[peer] = RankSet::from_bytes(text);
     return;
   }
   {
     const std::lock_guard lock(mutex_);
     if (kind == kind_goodbye) departed_[peer] = true;
-    if (kind == kind_answer && text.size() == sizeof(RankSet)) {
-      answers_[peer] = rank_set_in(text);
-    }
+    if (kind == kind_answer) answers_[peer] = RankSet::from_bytes(text);
   }
   changed_.notify_all();
   if (kind == kind_goodbye) wake_();
+}
+
+void PeerWatch::set_waiting_for(RankSet ranks) {
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting_for_ = std::move(ranks);
+  }
+  waits_ = true;
+}
+
+RankSet PeerWatch::waiting_for() const {
+  if (!waits_) return {};
+  const std::lock_guard lock(waiting_mutex_);
+  return waiting_for_;
 }
 
 std::vector<std::optional<RankSet>> PeerWatch::ask() {

@@ -74,8 +74,9 @@ class PeerWatch final : public Abortable {
   // something that this thread has just seen is in aborted() then. For settle_time at most.
   void catch_up();
 
-  // Whom this rank's blocked call waits for; what Queries are answered with. 0: in no call.
-  void set_waiting_for(RankSet ranks) noexcept { waiting_for_.store(ranks); }
+  // Whom this rank's blocked call waits for; what Queries are answered with.
+  void set_waiting_for(RankSet ranks);
+  void set_in_no_call() noexcept { waits_ = false; }
   // Asks every peer whom it waits for; index = rank. Waits for the answers for answer_time, or
   // until aborted() or all are there of those that have not left. One thread at a time.
   std::vector<std::optional<RankSet>> ask();
@@ -89,6 +90,7 @@ class PeerWatch final : public Abortable {
   void lose(std::size_t peer, int error);
   void suspect(std::size_t peer);
   RankSet heard() const;
+  RankSet waiting_for() const;
   int milliseconds_to_next() const;  // To a verdict, or until an untold failure is told. -1: none.
   void give_verdict();               // Once all have answered, or the time for it is over.
   void handle(std::size_t peer, std::uint32_t kind, const std::string& text);
@@ -113,7 +115,9 @@ class PeerWatch final : public Abortable {
   std::atomic<bool> reading_{false};
   std::vector<std::atomic<int>> send_errors_;
   std::atomic<bool> spread_{false};
-  std::atomic<RankSet> waiting_for_{0};
+  std::atomic<bool> waits_{false};
+  mutable std::mutex waiting_mutex_;  // Guards waiting_for_, which counts while waits_.
+  RankSet waiting_for_;
   // When the thread tells what nobody has told.
   std::atomic<std::chrono::steady_clock::time_point> telling_at_{
       std::chrono::steady_clock::time_point::max()};

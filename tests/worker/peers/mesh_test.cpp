@@ -3,12 +3,14 @@
 #include "worker/peers/mesh.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
@@ -99,6 +101,27 @@ void write_to(int fd, const std::string& bytes) {
 TEST_CASE("ranks with one key meet, and so do ranks without any", "[mesh]") {
   for (const Key& key : {key_of('a'), Key()}) {
     for (const std::string& error : meet(std::vector<Key>(5, key))) CHECK(error.empty());
+  }
+}
+
+TEST_CASE("hundreds of ranks may call before the first one is answered", "[mesh]") {
+  constexpr int calls = 400;  // Two of each of 200 ranks.
+  int waiting_max = 0;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> waiting_max;
+  if (waiting_max < calls) DDPRUN_SKIP("net.core.somaxconn lets fewer connections wait");
+  const Mesh mesh(0, 7, "127.0.0.1", Key());
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  address.sin_port = ::htons(mesh.port());
+  std::vector<UniqueFd> callers;
+  for (int i = 0; i < calls; ++i) {
+    callers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(callers.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    pollfd connected{callers.back().get(), POLLOUT, 0};
+    INFO("call " << i);
+    REQUIRE(::poll(&connected, 1, static_cast<int>(patience(10s).count())) == 1);
+    REQUIRE((connected.revents & POLLERR) == 0);
   }
 }
 

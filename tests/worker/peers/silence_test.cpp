@@ -9,7 +9,7 @@ using ddprun::testing::contains;
 
 namespace {
 
-constexpr RankSet r0 = 1, r1 = 2, r2 = 4, r3 = 8;
+const RankSet r0{0}, r1{1}, r2{2}, r3{3};
 const std::optional<RankSet> none;
 const std::vector<std::string> names{"rank 0 (on 10.0.0.1)", "rank 1 (on 10.0.0.2)",
                                      "rank 2 (on 10.0.0.3)", "rank 3 (on 10.0.0.4)"};
@@ -45,10 +45,13 @@ TEST_CASE("a peer that nobody hears is gone, one who hears nobody is cut off its
   CHECK(contains(to_string(alone, 0, 1, names, "5 s"), "rank 0 (on 10.0.0.1) is cut off"));
 }
 
-TEST_CASE("of more ranks than a set has bits nobody is a witness", "[worker][silence]") {
-  // Rank 65 would have the bit of rank 1, whom all hear.
-  const std::vector<std::optional<RankSet>> heard(66, r0 | r1);
-  CHECK(judge_silence(0, 65, heard).kind == Silence::Kind::Unknown);
+TEST_CASE("of hundreds of ranks each is a witness, and is heard for itself", "[worker][silence]") {
+  std::vector<std::optional<RankSet>> heard(300, r0 | r1);
+  CHECK(judge_silence(0, 257, heard).kind == Silence::Kind::PeerGone);  // 257 = 4 * 64 + 1.
+  heard[299]->insert(257);
+  const Silence silence = judge_silence(0, 257, heard);
+  CHECK(silence.kind == Silence::Kind::LinkCut);
+  CHECK(silence.witnesses == RankSet{299});
 }
 
 TEST_CASE("two ranks alone cannot tell a link from a host", "[worker][silence]") {

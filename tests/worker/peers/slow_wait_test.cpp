@@ -63,7 +63,7 @@ TEST_CASE("what is told names the call, the cause and the limit with its option"
 }
 
 TEST_CASE("those who are blamed have their hosts in the message", "[worker]") {
-  const Blame blame{.silent = 0b10, .absent = 0b100};
+  const Blame blame{.silent = {1}, .absent = {2}};
   const std::vector<std::string> ranks = {"", "rank 1 (pid 7 on a)", "rank 2 (pid 8 on b)"};
   CHECK(contains(to_string(blame, ranks), "rank 1 (pid 7 on a) did not answer"));
   CHECK(contains(to_string(blame, ranks), "rank 2 (pid 8 on b) did not call it"));
