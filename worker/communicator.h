@@ -220,7 +220,7 @@ CommunicatorOptions bounded(CommunicatorOptions options);
 
 // Meets the other ranks through the store at env.master_addr:env.master_port and connects to them.
 // A world of one needs no store. At most 2,047 ranks, each connected with each other one: that
-// takes two file descriptors a peer (ulimit -n). Throws CommunicatorError.
+// takes two file descriptors a peer (ulimit -n), over NCCL one. Throws CommunicatorError.
 std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
                                                     const CommunicatorOptions& options = {});
 

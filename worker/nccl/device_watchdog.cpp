@@ -32,7 +32,7 @@ DeviceWatchdog::~DeviceWatchdog() {
 void DeviceWatchdog::start(PeerWatch& group) {
   assert(group_ == nullptr);
   group_ = &group;
-  everybody_ = RankSet::all_of(static_cast<int>(group.names().size()));
+  others_ = RankSet::all_of(static_cast<int>(group.names().size())) - RankSet{rank_};
   thread_ = std::thread([this] { run(); });
 }
 
@@ -56,7 +56,7 @@ void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_po
     const std::lock_guard lock(mutex_);
     queue_.add(call, end, deadline);
     // What a peer is told that asks: this rank has called. For whom it waits NCCL does not say.
-    group_->set_waiting_for(everybody_);
+    group_->set_waiting_for(others_);
   }
   wake();
 }
@@ -106,7 +106,7 @@ std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
     if (group_->departed(static_cast<int>(peer))) gone.insert(static_cast<int>(peer));
   }
   if (!gone.empty()) return names_of(gone, names) + " closed the communicator";
-  return to_string(find_blame(rank_, everybody_, answers), names);
+  return to_string(find_blame(rank_, others_, answers), names);
 }
 
 void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {

@@ -66,7 +66,7 @@ class DeviceWatchdog {
   bool stop_ = false;
 
   PeerWatch* group_ = nullptr;  // Null before start().
-  RankSet everybody_;
+  RankSet others_;              // All ranks but this one.
   const OwningProcess owner_;
   std::thread thread_;
 };

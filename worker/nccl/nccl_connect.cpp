@@ -75,7 +75,7 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
   PeerAddress mine;
   mine.ip = exchange.local_address();
   // Listens before the address is published: whoever reads it may call at once.
-  Mesh mesh(rank, epoch, mine.ip);
+  Mesh mesh(rank, epoch, mine.ip, job_key(), /*encrypts=*/false, Mesh::For::Watch);
   mine.port = mesh.port();
   mine.secret = mesh.secret();
   mine.segment.pid = ::getpid();

@@ -189,12 +189,13 @@ void need_key_to_encrypt(int rank, const WorkerKey* key) {
 }
 
 Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const WorkerKey> key,
-           bool encrypts)
+           bool encrypts, For what_for)
     : rank_(rank),
       epoch_(epoch),
       secret_(rendezvous::random_id()),
       key_(std::move(key)),
-      encrypts_(encrypts) {
+      encrypts_(encrypts),
+      what_for_(what_for) {
   if (encrypts_) need_key_to_encrypt(rank_, key_.get());
   const auto address = resolve(ip, 0);
   listener_ = UniqueFd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -244,7 +245,8 @@ void Mesh::take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) con
 std::string Mesh::missing(const std::vector<PeerSockets>& sockets) const {
   std::string ranks;
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
-    if (static_cast<int>(rank) == rank_ || (sockets[rank].data && sockets[rank].watch)) continue;
+    const bool has_data = sockets[rank].data || !connects_data();
+    if (static_cast<int>(rank) == rank_ || (has_data && sockets[rank].watch)) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   return ranks;
@@ -329,6 +331,7 @@ std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
   for (int peer = 0; peer < rank_; ++peer) {
     const PeerAddress& address = peers[static_cast<std::size_t>(peer)];
     for (const MeshChannel channel : {MeshChannel::Data, MeshChannel::Watch}) {
+      if (channel == MeshChannel::Data && !connects_data()) continue;
       calls.push_back(call(peer, address, channel, deadline));
       if (!key_ && finish(calls.back(), sockets, peers)) calls.pop_back();
     }
@@ -339,9 +342,8 @@ std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
     throw CommunicatorError(error.what());
   }
   for (PeerSockets& pair : sockets) {
-    if (!pair.data) continue;
-    tune(pair.data.get(), false);
-    tune(pair.watch.get(), true);
+    if (pair.data) tune(pair.data.get(), false);
+    if (pair.watch) tune(pair.watch.get(), true);
   }
   listener_ = UniqueFd();
   return sockets;

@@ -1,5 +1,6 @@
 // Connects every rank with every other, twice: one connection for data, one for the watch (see
-// watch.h). Rank r calls all lower ranks and is called by all higher ones.
+// watch.h). Where data goes another way, as NCCL's does, for the watch alone. Rank r calls all
+// lower ranks and is called by all higher ones.
 #pragma once
 
 #include <unistd.h>
@@ -42,7 +43,7 @@ std::vector<PeerAddress> parse_peer_addresses(const std::vector<std::string>& te
 inline constexpr std::chrono::seconds peer_silence_max{5};
 
 struct PeerSockets {
-  PeerLink data;   // Non-blocking, TCP_NODELAY.
+  PeerLink data;   // Non-blocking, TCP_NODELAY. Empty with Mesh::For::Watch.
   PeerLink watch;  // The same, with keep-alive, so that a silent host is noticed.
 };
 
@@ -55,10 +56,13 @@ void need_key_to_encrypt(int rank, const WorkerKey* key);
 
 class Mesh {
  public:
+  enum class For { DataAndWatch, Watch };  // The same on all ranks.
+
   // Listens on a free port of `ip` (a numeric address). `encrypts`: all connections are sealed,
   // which takes a key. Throws CommunicatorError.
   Mesh(int rank, Epoch epoch, const std::string& ip,
-       std::shared_ptr<const WorkerKey> key = job_key(), bool encrypts = false);
+       std::shared_ptr<const WorkerKey> key = job_key(), bool encrypts = false,
+       For what_for = For::DataAndWatch);
 
   std::uint16_t port() const { return port_; }
   const std::string& secret() const { return secret_; }
@@ -80,6 +84,7 @@ class Mesh {
   bool finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
               const std::vector<PeerAddress>& peers) const;
   void take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) const;
+  bool connects_data() const { return what_for_ == For::DataAndWatch; }
   std::string missing(const std::vector<PeerSockets>& sockets) const;
   [[noreturn]] void end_interrupted() const;
 
@@ -88,6 +93,7 @@ class Mesh {
   std::string secret_;
   std::shared_ptr<const WorkerKey> key_;
   bool encrypts_;
+  For what_for_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
   int interrupt_fd_ = -1;    // While connecting.

@@ -104,6 +104,29 @@ TEST_CASE("ranks with one key meet, and so do ranks without any", "[mesh]") {
   }
 }
 
+TEST_CASE("ranks whose data goes another way are connected for the watch alone", "[mesh]") {
+  std::vector<Mesh> meshes;
+  std::vector<PeerAddress> addresses;
+  for (int rank = 0; rank < 2; ++rank) {
+    meshes.emplace_back(rank, 7, "127.0.0.1", key_of('a'), /*encrypts=*/false, Mesh::For::Watch);
+    addresses.push_back({.ip = "127.0.0.1",
+                         .port = meshes.back().port(),
+                         .secret = meshes.back().secret(),
+                         .segment = {}});
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience(20s);
+  auto other =
+      std::async(std::launch::async, [&] { return meshes[1].connect(addresses, deadline); });
+  const std::vector<PeerSockets> called = meshes[0].connect(addresses, deadline);
+  const std::vector<PeerSockets> caller = other.get();
+  write_to(called[1].watch.get(), "word");
+  pollfd polled{caller[0].watch.get(), POLLIN, 0};
+  ::poll(&polled, 1, static_cast<int>(patience(20s).count()));
+  CHECK(read_from(caller[0].watch.get()) == "word");
+  CHECK_FALSE(called[1].data);
+  CHECK_FALSE(caller[0].data);
+}
+
 TEST_CASE("hundreds of ranks may call before the first one is answered", "[mesh]") {
   constexpr int calls = 400;  // Two of each of 200 ranks.
   int waiting_max = 0;
