@@ -226,7 +226,8 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
 }
 
 // Returns the exit status.
-int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker::WorkerEnv& env) {
+int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker::WorkerEnv& env,
+        StopSignals& signals) {
   const auto started = start_of_job(env);
   if (options.download) download(options, *begun);
   if (options.verify_data) verify_data(options, env);
@@ -234,8 +235,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
     print_sample_order(options, env);
     return 0;
   }
-  StopSignals signals;
-  const auto owned = std::move(begun);  // The job's vote uses the signals, so it goes before them.
+  const auto owned = std::move(begun);
   TrainingJob& job = *owned;
   if (options.recovers_in_place()) {
     job.members = std::make_unique<worker::Membership>();
@@ -243,7 +243,9 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
   }
   for (;;) {
     try {
-      return exit_status_of(run_attempt(job, options, env, signals, started));
+      const int status = exit_status_of(run_attempt(job, options, env, signals, started));
+      signals.done(status);
+      return status;
     } catch (const std::exception& error) {
       const bool thrown_out = dynamic_cast<const worker::CommunicatorError*>(&error) != nullptr;
       if (thrown_out && has_next_attempt(job, options, env, signals)) continue;
@@ -290,7 +292,9 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
   if (!command_line.problem.empty())
     return fail(usage_exit_code, env, command_line.problem, Heals::Never);
   if (!command_line.options) return command_line.exit_code;
-  auto job = std::make_unique<TrainingJob>();
+  // From here on, since a batch system may send SIGUSR1 while data is fetched and peers are met.
+  StopSignals signals;
+  auto job = std::make_unique<TrainingJob>();  // Its vote uses the signals, so it goes before them.
   job->on_phase = [hook = std::move(on_phase)](const TrainingJob& of, const std::string& phase) {
     worker::ProgressPage::own().phase(phase);
     if (hook) hook(of, phase);
@@ -305,7 +309,7 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
   try {
     env = meet(*command_line.options, env);
     tune(*command_line.options, env);
-    return run(std::move(job), *command_line.options, env);
+    return run(std::move(job), *command_line.options, env, signals);
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const std::exception& error) {

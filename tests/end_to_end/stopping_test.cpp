@@ -2,10 +2,12 @@
 // goes on from there.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -168,6 +170,41 @@ TEST_CASE("14.10: each signal to train alone keeps the work") {
     CHECK(result.status == way.status);
     check_kept(folder, result, way.name);
   }
+}
+
+TEST_CASE("a stop that is asked for before the peers have come keeps the first step") {
+  TemporaryFolder folder;
+  const std::string meet = folder / "meet";
+  const auto rank = [&](const std::string& number) {
+    return train(folder, endless,
+                 {"--init-method", "file://" + meet, "--rank", number, "--world-size", "2"});
+  };
+  Process first(rank("0"), one_thread);
+  REQUIRE(first.wait_until([&] { return std::filesystem::exists(meet); }, limit));
+  first.send_signal(SIGUSR1);
+  Process second(rank("1"), one_thread);
+  const auto result = first.wait(limit);
+  CHECK(result.status == 75);
+  CHECK(second.wait(limit).status == 75);
+  check_kept(folder, result, "SIGUSR1");
+}
+
+TEST_CASE("a signal that comes when all is done changes nothing of how a run has ended") {
+  TemporaryFolder folder;
+  Process process(train(folder, "2"), one_thread);
+  REQUIRE(process.wait_for_output("Done: 2 steps", limit));
+  // All the way to its end, which takes LibTorch a while.
+  CHECK(process.wait_until(
+      [&] {
+        process.send_signal(SIGTERM);
+        siginfo_t ended{};
+        ::waitid(P_PID, static_cast<id_t>(process.pid()), &ended, WEXITED | WNOHANG | WNOWAIT);
+        return ended.si_pid != 0;
+      },
+      limit));
+  const auto result = process.wait(limit);
+  INFO(result.output);
+  CHECK(result.status == 0);
 }
 
 TEST_CASE("14.10: a signal to one worker stops all of them at one step, and nobody is blamed") {

@@ -17,7 +17,7 @@ namespace {
 constexpr int stop_signals[] = {SIGUSR1, SIGHUP, SIGTERM, SIGINT, SIGALRM};
 constexpr std::int64_t same_wish_ms = 1'000;
 
-enum class Phase { Free, Voting, Agreed, Alone };  // As the header has them.
+enum class Phase { Free, Voting, Agreed, Alone, Done };  // As the header has them.
 
 std::atomic<Phase> phase{Phase::Free};
 std::atomic<bool> telling{false};
@@ -27,6 +27,7 @@ std::atomic<bool> waits_for_writer{false};
 std::atomic<int> meeting_fd{-1};
 std::atomic<int> steps_fd{-1};
 std::atomic<bool> usr1_seen{false};
+std::atomic<int> code_when_done{0};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first that asks for the end; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
 std::atomic<unsigned> patience_whole_s{10};    // Until a vote knows how long steps take.
@@ -75,6 +76,7 @@ std::string_view answer_to(int signal) {
 }
 
 void on_ending_signal(int signal) {
+  if (phase == Phase::Done) ::_exit(code_when_done);
   if (phase == Phase::Free) return end_by(signal);
   // Who read what this prints (`train | tee log`) was hung up, or has had its Ctrl-C, too.
   ::signal(SIGPIPE, SIG_IGN);
@@ -106,7 +108,7 @@ bool interrupt(std::atomic<int>& what) {
 }
 
 void on_alarm(int) {
-  if (phase == Phase::Agreed || phase == Phase::Alone) return;
+  if (phase == Phase::Agreed || phase == Phase::Alone || phase == Phase::Done) return;
   if (waits_for_disk > 0) {
     say("train: told to stop, and still writing a checkpoint; another signal ends at once, without "
         "it\n");
@@ -150,6 +152,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   ::alarm(0);
+  if (phase == Phase::Done) return;
   for (const int signal : stop_signals) {
     struct sigaction now {};
     ::sigaction(signal, nullptr, &now);
@@ -220,6 +223,11 @@ void StopSignals::all_came() { waits_for_writer = false; }
 void StopSignals::agreed() {
   Phase voting = Phase::Voting;
   if (phase.compare_exchange_strong(voting, Phase::Agreed)) ::alarm(0);
+}
+
+void StopSignals::done(int exit_code) {
+  code_when_done = exit_code;
+  phase = Phase::Done;
 }
 
 }  // namespace ddprun::trainer

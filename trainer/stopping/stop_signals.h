@@ -17,6 +17,8 @@
 //   Agreed  all stop            -        -          Alone           Free
 //   Alone   by itself           Voting   -          -               Free; a wish ends the process
 //
+// And from each of them done() leads to the end: a signal there changes nothing of how it ended.
+//
 // A wish must not hang: if the ranks have not agreed within the patience, because one of them will
 // never come, the process ends as if it had no handler; or stands alone (interrupt_steps()). A
 // signal that the process ignores (nohup) stays ignored. One object at a time; the handlers only
@@ -30,7 +32,7 @@ namespace ddprun::trainer {
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();  // The handlers go.
+  ~StopSignals();  // The handlers go, unless all is done.
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
@@ -74,6 +76,10 @@ class StopSignals {
 
   // All ranks stop: the end takes as long as it takes, or until a second signal.
   void agreed();
+  // All that this process had to do is done and kept, on all ranks. A signal that asks for the end
+  // ends it at once, as its own end would: with this code. To the end of the process, which may
+  // take a while (LibTorch's globals, MPI) and would look like a failure otherwise.
+  void done(int exit_code);
 };
 
 }  // namespace ddprun::trainer

@@ -132,6 +132,25 @@ TEST_CASE("a second signal ends the process at once, while it saves too", "[trai
   CHECK(end == 128 + SIGTERM);
 }
 
+TEST_CASE("a signal after all is done ends a process as it would have ended", "[trainer][stop]") {
+  for (const int status : {0, 75}) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+      const int end = end_of_child([&] {
+        {
+          StopSignals signals;
+          signals.hold(/*tell=*/false);
+          signals.agreed();
+          signals.done(status);
+        }
+        ::raise(SIGUSR1);  // Asks for nothing any more.
+        ::raise(SIGALRM);
+        ::raise(signal);
+      });
+      CHECK(end == status);
+    }
+  }
+}
+
 TEST_CASE("a wish that no other rank hears does not hang", "[trainer][stop]") {
   const int end = end_of_child([] {
     StopSignals signals;
