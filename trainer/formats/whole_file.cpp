@@ -27,6 +27,9 @@ int read_all(int fd, std::string& bytes) {
   return 0;
 }
 
+// What a file is called until it is whole.
+std::string unfinished_name(const std::filesystem::path& path) { return path.string() + ".new"; }
+
 }  // namespace
 
 std::string read_whole_file(const std::filesystem::path& path) {
@@ -53,7 +56,7 @@ std::string read_whole_file(const std::filesystem::path& path) {
 }
 
 void write_whole_file(const std::filesystem::path& path, std::string_view content) {
-  const std::string unfinished = path.string() + ".new";
+  const std::string unfinished = unfinished_name(path);
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   file << content;
   file.close();
@@ -64,9 +67,26 @@ void write_whole_file(const std::filesystem::path& path, std::string_view conten
   std::error_code error;
   std::filesystem::rename(unfinished, path, error);
   if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);
     throw FileAccessError(
         fmt::format("{}: cannot be renamed to {}: {}", unfinished, path.string(), error.message()));
   }
+}
+
+void require_place_for_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw FileAccessError(fmt::format("{}: is a folder", path.string()));
+  }
+  const std::string unfinished = unfinished_name(path);
+  const bool of_another = std::filesystem::exists(unfinished, ignored);  // Who is writing it.
+  const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    throw FileAccessError(fmt::format("{}: cannot be made: {}", unfinished, std::strerror(errno)));
+  }
+  ::close(fd);
+  if (!of_another) std::filesystem::remove(unfinished, ignored);
 }
 
 }  // namespace ddprun::trainer

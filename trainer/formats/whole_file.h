@@ -28,4 +28,8 @@ std::string read_whole_file(const std::filesystem::path& path);
 // FileAccessError.
 void write_whole_file(const std::filesystem::path& path, std::string_view content);
 
+// Whether that could be done now, as far as it shows without content; leaves nothing behind. Throws
+// FileAccessError.
+void require_place_for_file(const std::filesystem::path& path);
+
 }  // namespace ddprun::trainer

@@ -2,11 +2,6 @@
 // its first part in them, too.
 #include "trainer/report/run_page.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <stdexcept>
 
 #include "plot/report_page.h"
@@ -16,10 +11,11 @@
 namespace ddprun::trainer {
 
 void require_place(const std::filesystem::path& page) {
-  const std::filesystem::path folder = page.has_parent_path() ? page.parent_path() : ".";
-  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
-  throw std::runtime_error(fmt::format("--report: no file can be made in {}: {}", folder.string(),
-                                       std::strerror(errno)));
+  try {
+    require_place_for_file(page);
+  } catch (const FileAccessError& error) {
+    throw std::runtime_error(std::string("--report: ") + error.what());
+  }
 }
 
 void write_run_page(const std::filesystem::path& page, const std::string& metrics) {

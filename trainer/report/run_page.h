@@ -6,7 +6,7 @@
 
 namespace ddprun::trainer {
 
-// Throws std::runtime_error when no file can be made in the folder of `page`.
+// Throws std::runtime_error where write_run_page() could not write it.
 void require_place(const std::filesystem::path& page);
 
 // `metrics` as --metrics was given: with {rank} in it the page is of all ranks' files. Replaces the

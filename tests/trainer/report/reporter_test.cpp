@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/trainer/scratch.h"
 
 using namespace ddprun::trainer;
@@ -79,6 +80,27 @@ TEST_CASE("a page that takes long is not written after each epoch, and at the en
 
   reporter.end("end", {});
   CHECK(std::filesystem::exists(folder / "page.html"));
+}
+
+TEST_CASE("a page that cannot be written any more costs a warning, and one at the end",
+          "[trainer][reporter]") {
+  const ScratchFolder folder;
+  std::ostringstream out, errors;
+  std::streambuf* const before = std::cerr.rdbuf(errors.rdbuf());
+  Reporter reporter(out, {.metrics = folder / "metrics",
+                          .page = folder / "page.html",
+                          .page_of = (folder / "metrics").string()});
+  const bool left_behind = std::filesystem::exists(folder / "page.html.new");
+  std::filesystem::create_directory(folder / "page.html");  // By somebody else.
+  for (int epoch = 1; epoch <= 2; ++epoch) reporter.epoch({.epoch = epoch, .epochs = 2});
+  reporter.end("end", {});
+  std::cerr.rdbuf(before);
+
+  CHECK_FALSE(left_behind);
+  CHECK_FALSE(std::filesystem::exists(folder / "page.html.new"));
+  INFO(errors.str());
+  CHECK(ddprun::testing::count_of(errors.str(), "train: warning: --report: ") == 2);
+  CHECK(ddprun::testing::count_of(errors.str(), "tried again after a later epoch") == 1);
 }
 
 TEST_CASE("what a node lacks is told by its first rank too", "[trainer][reporter]") {
