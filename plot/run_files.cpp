@@ -49,12 +49,10 @@ std::string content_of_run_file(const std::string& path) {
 std::vector<std::string> files_of(const std::string& word) {
   std::vector<std::string> files;
   std::error_code error;
-  const std::size_t mark = word.find(rank_mark);
-  if (mark != std::string::npos && !fs::exists(word, error)) {
+  if (names_all_ranks(word) && !fs::exists(word, error)) {
     // Ranks have no gaps, but a file may have been lost.
     for (std::int64_t rank = 0, missing = 0; rank < ranks_looked_for && missing < 64; ++rank) {
-      std::string path = word;
-      path.replace(mark, rank_mark.size(), std::to_string(rank));
+      std::string path = name_of_rank(word, rank);
       missing = fs::exists(path, error) ? 0 : missing + 1;
       if (error) fail(path, error.message());
       if (missing == 0) files.push_back(path);
@@ -97,6 +95,15 @@ bool joins(const std::string& text) {
 }
 
 }  // namespace
+
+bool names_all_ranks(const std::string& name) { return name.find(rank_mark) != name.npos; }
+
+std::string name_of_rank(std::string name, std::int64_t rank) {
+  for (std::size_t at = 0; (at = name.find(rank_mark, at)) != name.npos;) {
+    name.replace(at, rank_mark.size(), std::to_string(rank));
+  }
+  return name;
+}
 
 std::vector<RunRecords> read_runs(const std::vector<std::string>& words) {
   std::vector<RunRecords> runs;

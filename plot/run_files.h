@@ -2,6 +2,7 @@
 // is named after it.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ namespace ddprun::plot {
 struct RunFilesError : std::runtime_error {
   using runtime_error::runtime_error;
 };
+
+// Whether a name has {rank} in it, and the name with the rank in the place of each of them.
+bool names_all_ranks(const std::string& name);
+std::string name_of_rank(std::string name, std::int64_t rank);
 
 // Each word is a file, a folder, or a name with {rank} in it, which stands for the files of all
 // ranks. Throws RunFilesError.

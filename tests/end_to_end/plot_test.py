@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,15 +83,20 @@ class Command(Plot):
     def test_files_join_the_run_before_them(self):
         one = plot("-o", "one.html", "run1/metrics_0.jsonl", "run1/metrics_1.jsonl", "run1/events.jsonl", folder=self.folder)
         mark = plot("--output=mark.html", "run1/metrics_{rank}.jsonl", folder=self.folder)
+        for rank in "01":
+            (self.folder / f"marks_{rank}").mkdir()
+            shutil.copy(self.run_folder / f"metrics_{rank}.jsonl", self.folder / f"marks_{rank}" / f"{rank}.jsonl")
+        marks = plot("--output=marks.html", "marks_{rank}/{rank}.jsonl", folder=self.folder)
         two = plot("run1/metrics_0.jsonl", "run1/metrics_0.jsonl", "-o", "two.html", folder=self.folder)
         # As `tail -c` leaves it: what lacks its beginning is no part of another run.
         (self.folder / "tail.jsonl").write_text((self.run_folder / "metrics_0.jsonl").read_text()[20:])
         tail = plot("run1/metrics_0.jsonl", "tail.jsonl", "-o", "tail.html", folder=self.folder)
-        for done in (one, mark, two, tail):
+        for done in (one, mark, marks, two, tail):
             self.assertEqual(done.returncode, 0, done.stderr)
-        pages = {name: (self.folder / f"{name}.html").read_text() for name in ("one", "mark", "two", "tail")}
-        self.assertEqual({name: text.count("class=\"key\"") for name, text in pages.items()}, {"one": 1, "mark": 1, "two": 2, "tail": 2})
-        self.assertIn("rank 1: data", pages["mark"])
+        pages = {name: (self.folder / f"{name}.html").read_text() for name in ("one", "mark", "marks", "two", "tail")}
+        self.assertEqual({name: text.count("class=\"key\"") for name, text in pages.items()}, {"one": 1, "mark": 1, "marks": 1, "two": 2, "tail": 2})
+        for name in ("mark", "marks"):
+            self.assertIn("rank 1: data", pages[name])
         self.assertIn("attempt 1 on", pages["one"])
         self.assertIn("2 runs", pages["two"])
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "plot/run_files.h"
 #include "trainer/report/run_page.h"
 
 namespace ddprun::trainer {
@@ -93,10 +94,8 @@ std::string progress_line(const StepReport& r, std::size_t columns, double since
 }
 
 std::filesystem::path metrics_path(const std::string& option, int rank) {
-  constexpr std::string_view mark = "{rank}";
-  const std::size_t at = option.find(mark);
-  if (at == std::string::npos) return rank == 0 ? option : "";
-  return std::string(option).replace(at, mark.size(), std::to_string(rank));
+  if (!plot::names_all_ranks(option)) return rank == 0 ? option : "";
+  return plot::name_of_rank(option, rank);
 }
 
 std::filesystem::path events_folder(const std::filesystem::path& option, bool evaluation) {

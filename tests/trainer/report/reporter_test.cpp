@@ -25,6 +25,7 @@ TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[train
   CHECK_FALSE(std::filesystem::exists(folder / "none"));
   CHECK(metrics_path("a", 0) == "a");
   CHECK(metrics_path("d/r{rank}.x", 12) == "d/r12.x");
+  CHECK(metrics_path("r{rank}/m{rank}{rank}", 7) == "r7/m77");
 
   Reporter reporter(out, {.metrics = folder / "metrics"});
   reporter.validation({.epoch = 1,
