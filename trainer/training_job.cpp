@@ -216,7 +216,10 @@ void TrainingJob::save_snapshot() {
 }
 
 bool TrainingJob::note_accuracy(double prec1) {
-  if (prec1 < state.best_prec1) return false;
+  // 0: none that counts. As good as the best is enough where the file of that has gone.
+  const bool better = prec1 > state.best_prec1 || state.best_prec1 == 0;
+  const bool equal = prec1 == state.best_prec1;
+  if (!better && !(equal && writer && folder && !folder->has_best())) return false;
   state.best_prec1 = prec1;
   if (!writer || !folder) return true;
   // Copied now: the model may hold the average of --ema while it is validated, and its own weights

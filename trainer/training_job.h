@@ -156,8 +156,8 @@ struct TrainingJob {
   // Each node keeps a checkpoint of this moment in memory, unless a write is at hand: what rank 0
   // would save. Collective.
   void save_snapshot();
-  // Notes the accuracy. If it is the best so far, the weights that the model has now are kept for
-  // the next save_checkpoint(), and it is true.
+  // Notes the accuracy. If it is better than all so far, the weights that the model has now are
+  // kept for the next save_checkpoint(), and it is true.
   bool note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();

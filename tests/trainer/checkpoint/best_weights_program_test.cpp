@@ -132,6 +132,29 @@ TEST_CASE("what is better than the best of this folder is written, whatever is k
   CHECK(best_in(best) == events(poor / "metrics", "validation").back()["best_prec1"]);
 }
 
+TEST_CASE("of equal accuracies the first is the best", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const auto run = run_with(1, learning_run(folder, {"--epochs", "3", "--lr", no_step}));
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+  const auto validations = events(folder / "metrics", "validation");
+  REQUIRE(validations.size() == 3);
+  REQUIRE(validations[0]["prec1"] > 0);
+  for (const Json& validation : validations) {
+    REQUIRE(validation["prec1"] == validations[0]["prec1"]);
+  }
+  CHECK(metadata_of(folder / "checkpoints/best.safetensors")["step"] == "100");
+  CHECK(count_of(run.output, ", best\n") == 1);
+
+  // Where there is none the next does that is no worse, also within a run.
+  const ScratchFolder lost;
+  Process process(learning_run(lost, {"--epochs", "1000", "--lr", no_step}));
+  const auto best = lost / "checkpoints/best.safetensors";
+  REQUIRE(process.wait_until([&] { return std::filesystem::exists(best); }, run_limit));
+  std::filesystem::remove(best);
+  CHECK(process.wait_until([&] { return std::filesystem::exists(best); }, run_limit));
+}
+
 TEST_CASE("the best accuracy stays where images were added to train on alone",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
