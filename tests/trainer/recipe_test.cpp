@@ -304,6 +304,12 @@ TEST_CASE("a peer learns the step of a bad loss from the words alone", "[trainer
     const std::string words = bad_loss_message(1, loss, {12'345, 2, {5}}, "/somewhere");
     CHECK(bad_loss_step("barrier(): rank 1 failed: " + words) == 12'345);
   }
+  const std::string nearly = "rank 1: the loss is high: the loss is inf at step 9 (epoch 1)";
+  CHECK(bad_loss_step(nearly) == 9);
+  for (const std::string step : {"", "-9", "+9", "9 ", "99999999999999999999", "9x"}) {
+    CHECK_FALSE(bad_loss_step("rank 1: the loss is nan at step " + step + " (epoch 1)"));
+  }
+  CHECK_FALSE(bad_loss_step("rank 1: the loss is nan at step 9"));
   CHECK_FALSE(bad_loss_step("rank 1 failed: connection reset by peer"));
   CHECK_FALSE(bad_loss_step(""));
 }

@@ -6,15 +6,30 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
-#include <regex>
+#include <string_view>
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t pending_max = 8;  // Steps by which the host may run ahead of the check.
 constexpr std::size_t samples_listed_max = 8;  // Of those that no file could take.
+
+// The step in words that begin with "nan at step 12345 (epoch ".
+std::optional<std::int64_t> step_behind(std::string_view words) {
+  for (const std::string_view loss : {"nan at step ", "inf at step ", "-inf at step "}) {
+    if (!words.starts_with(loss)) continue;
+    words.remove_prefix(loss.size());
+    std::int64_t step = 0;
+    const auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), step);
+    words.remove_prefix(static_cast<std::size_t>(end - words.data()));
+    if (error == std::errc() && step > 0 && words.starts_with(" (epoch ")) return step;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -57,10 +72,12 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
 }
 
 std::optional<std::int64_t> bad_loss_step(const std::string& message) {
-  static const std::regex words(R"(: the loss is (?:nan|inf|-inf) at step (\d{1,18}) \(epoch )");
-  std::smatch found;
-  if (!std::regex_search(message, found, words)) return std::nullopt;
-  return std::stoll(found[1]);
+  constexpr std::string_view before = ": the loss is ";
+  const std::string_view words = message;
+  for (std::size_t at = words.find(before); at != words.npos; at = words.find(before, at + 1)) {
+    if (const auto step = step_behind(words.substr(at + before.size()))) return step;
+  }
+  return std::nullopt;
 }
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) {
