@@ -9,6 +9,7 @@
 
 #include "trainer/gradient_travel.h"
 #include "trainer/open_dataset.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -52,7 +53,9 @@ void announce(TrainingJob& job) {
           ? fmt::format(" with {} replicas in each worker", job.place.replicas.size())
           : "",
       job.communicator().description(), batch_text(job),
-      job.training_set ? fmt::format(", {} steps an epoch", job.plan.steps_per_epoch) : ""));
+      job.training_set
+          ? fmt::format(", {} an epoch", worker::counted(job.plan.steps_per_epoch, "step"))
+          : ""));
   if (job.options.shards && job.place.device.is_cuda() && !job.options.evaluate) {
     reporter.line(
         "--shards on a GPU: each step has the same samples with any number of workers, and each "
