@@ -3,16 +3,29 @@
 
 #include <memory>
 
+#include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/options/train_options.h"
 #include "trainer/training_job.h"
 #include "worker/torch/communication_hook.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 namespace ddprun::trainer {
 
-// Nothing: as they are.
-std::shared_ptr<worker::CommunicationHook> make_communication_hook(const TrainOptions& options);
+// With --power-sgd and peers; otherwise nothing.
+std::shared_ptr<worker::PowerSgd> make_power_sgd(const TrainingJob& job);
 
-// How much is left to travel with --power-sgd.
+// Nothing: as they are.
+std::shared_ptr<worker::CommunicationHook> make_communication_hook(const TrainingJob& job);
+
+// "power_sgd": what has not travelled yet, under the names of the model's parameters, and how many
+// steps were done. Nothing where a save comes without share_errors() before it. Keeps a reference
+// to `power`.
+CheckpointPart power_sgd_part(worker::PowerSgd& power, const torch::nn::Module& model);
+
+// Before a checkpoint that all ranks know of, so that it can have that part. Collective.
+void share_errors(TrainingJob& job);
+
+// How much is left to travel with --power-sgd, and whether that begins anew.
 void tell_compression(TrainingJob& job);
 
 }  // namespace ddprun::trainer

@@ -333,7 +333,7 @@ void place_model(TrainingJob& job) {
 
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
   worker::DataParallelOptions options;
-  options.communication_hook = make_communication_hook(job.options);
+  options.communication_hook = make_communication_hook(job);
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
   // Statistics of several GPUs and buckets in the middle of backward have no common order.
   const bool late = synchronized && job.place.replicas.size() > 1;
@@ -429,6 +429,10 @@ void add_recipe_parts(TrainingJob& job) {
     job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
     job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
     add_shards_part(job);
+    job.power_sgd = make_power_sgd(job);
+    if (job.power_sgd) {
+      job.checkpoint_parts.push_back(power_sgd_part(*job.power_sgd, *job.model));
+    }
   }
   if (!job.options.ema_decay) return;
   job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
@@ -475,14 +479,16 @@ void open_snapshots(TrainingJob& job) {
   }
 }
 
-// The optimizer's state is made in the first step, and is about as large as the model.
+// The optimizer's state is made in the first step, and is about as large as the model; so is what
+// PowerSGD leaves out.
 void start_writer(TrainingJob& job) {
   if ((!job.folder && !job.snapshots) || job.options.evaluate) return;
   const Safetensors model = make_weights(job.identity, job.state, *job.model);
   const Safetensors all =
       make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts);
+  const std::size_t made_in_steps = job.state.step > 0 ? 0 : job.power_sgd ? 2 : 1;
   const std::size_t bytes =
-      snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
+      snapshot_bytes(all.tensors) + made_in_steps * snapshot_bytes(model.tensors);
   job.writer = std::make_unique<CheckpointWriter>(job.folder ? &*job.folder : nullptr, bytes,
                                                   job.place.device, job.snapshots.get());
 }

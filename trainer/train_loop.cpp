@@ -13,6 +13,7 @@
 #include "trainer/consistency/verify_sync.h"
 #include "trainer/evaluate.h"
 #include "trainer/gpu_memory.h"
+#include "trainer/gradient_travel.h"
 #include "trainer/optimizer/loss_guard.h"
 #include "trainer/report/end_line.h"
 #include "trainer/ruined_state.h"
@@ -103,7 +104,8 @@ void finish_steps(TrainingJob& job, StepMeters& meters) {
 void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
   const bool print = due(job.options.print_freq);
-  const bool save = job.must_save_again() || due(job.options.checkpoint_every);
+  const bool all_save = due(job.options.checkpoint_every);  // Or rank 0 alone, again.
+  const bool save = job.must_save_again() || all_save;
   const bool snapshot = due(job.options.snapshot_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
   if (print || save || snapshot || verify) {  // Waits for a GPU: not on every step.
@@ -116,6 +118,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print || job.reporter->progress_due()) report_step(job, parts, print);
   if (print) parts.meters.start_window();
   if (verify) verify_job_sync(job);
+  if (all_save || snapshot) share_errors(job);
   if (save) job.save_checkpoint();
   if (snapshot) job.save_snapshot();
   if (job.progress) job.progress->reached(job.state.step);
@@ -289,6 +292,7 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
     std::optional<Validation> validation;
     Stopwatch watch;
     try {
+      share_errors(job);  // Before, since a checkpoint comes where the validation fails, too.
       validation = validate(job, /*in_epoch=*/true);
     } catch (const std::exception& failure) {
       state.take_back();
@@ -303,6 +307,7 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
     epoch.best = validation->best;
   }
   state.keep();
+  share_errors(job);
   job.save_checkpoint();
   if (job.writer) epoch.save = EpochReport::Save::Begun;
   return StopReason::None;
@@ -326,6 +331,7 @@ StopReason run_epoch(TrainingJob& job, TrainingStep& step, Totals& totals) {
 
 // The step that the workers have agreed on is the last one of this process.
 void stop_early(TrainingJob& job, StopReason reason) {
+  share_errors(job);
   job.save_checkpoint();
   job.finish_checkpoints();
   if (job.profiler) job.profiler->finish();

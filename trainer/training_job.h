@@ -34,7 +34,8 @@
 namespace ddprun::worker {
 template <class ModuleType>
 class DistributedDataParallel;
-}
+class PowerSgd;
+}  // namespace ddprun::worker
 
 namespace ddprun::trainer {
 
@@ -77,9 +78,10 @@ struct TrainingJob {
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<Precision> precision;
-  ShardShares shares;                    // With --shards: who has which now.
-  std::optional<ShardBalance> balance;   // With --balance-shards, where there is a choice.
-  std::unique_ptr<ShardedBatch> shards;  // With --shards, unless nothing is trained.
+  ShardShares shares;                           // With --shards: who has which now.
+  std::optional<ShardBalance> balance;          // With --balance-shards, where there is a choice.
+  std::unique_ptr<ShardedBatch> shards;         // With --shards, unless nothing is trained.
+  std::shared_ptr<worker::PowerSgd> power_sgd;  // With --power-sgd and peers.
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.

@@ -240,14 +240,13 @@ TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][pro
 TEST_CASE("with --power-sgd gradients travel whole at first, then as thin matrices",
           "[trainer][program][recipe]") {
   // Losses to all digits, with two workers; the first of them before anything has travelled.
-  const auto run = [](const std::string& more, Result* result = nullptr) {
+  const std::string thin_recipe =
+      "--synthetic-images 200 --model resnet20 --batch-size 8 --lr 0.05 --no-validation "
+      "--verify-sync 2 ";
+  const auto run = [&](const std::string& more, Result* result = nullptr) {
     const ScratchFolder folder;
-    const Result ended =
-        train(synthetic(folder,
-                        "--synthetic-images 200 --model resnet20 --batch-size 8 --lr 0.05 "
-                        "--steps 8 --no-validation --verify-sync 2 " +
-                            more),
-              folder, /*workers=*/2);
+    const Result ended = train(synthetic(folder, thin_recipe + "--steps 8 " + more), folder,
+                               /*workers=*/2);
     INFO(ended.output);
     REQUIRE(ended.code == 0);
     CHECK(contains(ended.output, "All 2 workers hold equal models after step 8"));
@@ -261,6 +260,25 @@ TEST_CASE("with --power-sgd gradients travel whole at first, then as thin matric
       contains(thin_run.output, " % of 1.0 MiB of gradients travel in a step, all in the first 3"));
   for (std::size_t step = 0; step < 4; ++step) CHECK(thin[step] == plain[step]);
   CHECK(thin[4] != plain[4]);
+  // A run that is cut goes on with what was left out: no step is another one.
+  for (const std::string more :
+       {"--power-sgd 1 --power-sgd-start 3", "--power-sgd 1 --power-sgd-start 6"}) {
+    const auto kept = [&](const ScratchFolder& folder, int steps, int workers = 2) {
+      const std::string saves = "--steps " + std::to_string(steps) +
+                                " --checkpoint-every 5 --checkpoint-dir " +
+                                in_quotes((folder / "run").string());
+      const Result ended =
+          train(synthetic(folder, thin_recipe + more + " " + saves), folder, workers);
+      INFO(ended.output);
+      REQUIRE(ended.code == 0);
+      return ended.output;
+    };
+    const ScratchFolder uncut, cut;
+    kept(uncut, 9);
+    kept(cut, 5);
+    CHECK_FALSE(contains(kept(cut, 9), "begins anew"));
+    CHECK(losses(cut / "metrics") == losses(uncut / "metrics"));
+  }
   // Of so many columns no matrix of this network gets thinner.
   CHECK(run("--power-sgd 300 --power-sgd-start 0", &whole_run) == plain);
   CHECK(contains(whole_run.output, "--power-sgd 300: no gradient of this model gets smaller so"));

@@ -151,6 +151,8 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
                                                                             : "fp32");
   lines.add_given("--power-sgd", options.power_sgd);
   lines.add_given("--power-sgd-start", options.power_sgd_start);
+  // What it leaves out is averaged over all ranks for each checkpoint.
+  if (options.power_sgd) lines.add("--checkpoint-every", options.checkpoint_every);
   lines.add("--precision", name_of(options.precision));
   lines.add("--tf32", options.tf32 == Tf32Option::Auto ? "auto"
                       : options.tf32 == Tf32Option::On ? "on"

@@ -114,7 +114,7 @@ void add_travel_options(CLI::App& app, TrainOptions& options) {
             "Gradients travel as products of thin matrices of this rank, a small part of the "
             "bytes: for slow networks. Not the exact average; the rest is added in later steps");
   add_count(app, "--power-sgd-start", options.power_sgd_start, 0, count_max,
-            "With --power-sgd: first so many steps of each attempt without it [100]");
+            "With --power-sgd: first so many steps without it [100]");
 }
 
 void check_travel(const TrainOptions& options) {

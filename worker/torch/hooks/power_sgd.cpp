@@ -22,14 +22,17 @@ at::Tensor flat(const at::Tensor& values) {
   return at::as_strided(values, {values.numel()}, {1}, values.storage_offset());
 }
 
-// Its memory as rows of the outermost dimension: for a convolution one per output channel, in
-// either layout. Nothing for what is no matrix.
+// For a convolution that of the output channels, in either layout.
+std::int64_t outermost_dimension(const at::Tensor& values) {
+  const auto strides = values.strides();
+  return std::max_element(strides.begin(), strides.end()) - strides.begin();
+}
+
+// Its memory as rows of the outermost dimension. Nothing for what is no matrix.
 std::optional<at::Tensor> as_matrix(const at::Tensor& values) {
   const bool fits = values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble;
   if (!fits || values.dim() < 2 || values.numel() == 0) return std::nullopt;
-  const auto strides = values.strides();
-  const auto outermost = std::max_element(strides.begin(), strides.end()) - strides.begin();
-  return flat(values).view({values.size(outermost), -1});
+  return flat(values).view({values.size(outermost_dimension(values)), -1});
 }
 
 // What the thin matrices of a gradient have together; nothing where it travels whole.
@@ -97,6 +100,7 @@ PowerSgd::PowerSgd(PowerSgdOptions options) : options_(options) {
 void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator) {
   Parts parts = divide(bucket);
   if (parts.matrices.empty()) return all_reduce(communicator, bucket.values, bucket.op);
+  errors_are_shared_ = false;
   const at::ScalarType type = bucket.values.scalar_type();
   const std::int64_t rank = options_.rank;
   std::int64_t first_count = 0, second_count = 0;
@@ -112,9 +116,9 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator) 
   Cutter to_first(first);
   for (const at::Tensor& whole : parts.whole) to_first.next(whole.numel()).copy_(whole);
   for (const Matrix& matrix : parts.matrices) {
-    matrix.state->error.add_(matrix.values);  // M, until the step's own error is known.
+    matrix.state->error_rows.add_(matrix.values);  // M, until the step's own error is known.
     at::Tensor p = to_first.next(rank, matrix.values.size(0));
-    at::mm_out(p, matrix.state->q, matrix.state->error.t());
+    at::mm_out(p, matrix.state->q_rows, matrix.state->error_rows.t());
   }
   all_reduce(communicator, first, bucket.op);
 
@@ -126,7 +130,7 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator) 
     const at::Tensor p = from_first.next(rank, matrix.values.size(0));
     orthogonal.push_back(std::get<0>(at::linalg_qr(p.t())).t().contiguous());
     at::Tensor q = to_second.next(rank, matrix.values.size(1));
-    at::mm_out(q, orthogonal.back(), matrix.state->error);
+    at::mm_out(q, orthogonal.back(), matrix.state->error_rows);
   }
   all_reduce(communicator, second, ReduceOp::Average);
 
@@ -135,11 +139,11 @@ void PowerSgd::reduce(const GradientBucket& bucket, Communicator& communicator) 
   const double scale = bucket.op == ReduceOp::Sum ? communicator.world_size() : 1;
   for (std::size_t i = 0; i < parts.matrices.size(); ++i) {
     Matrix& matrix = parts.matrices[i];
-    at::Tensor& q = matrix.state->q;
+    at::Tensor& q = matrix.state->q_rows;
     q.copy_(from_second.next(rank, matrix.values.size(1)));
     matrix.values.addmm_(orthogonal[i].t(), q, /*beta=*/0, scale);
-    matrix.state->error.addmm_(orthogonal[i].t(), q, /*beta=*/1, /*alpha=*/-1);
-    forget_if_no_number(matrix.state->error, q);
+    matrix.state->error_rows.addmm_(orthogonal[i].t(), q, /*beta=*/1, /*alpha=*/-1);
+    forget_if_no_number(matrix.state->error_rows, q);
   }
 }
 
@@ -149,28 +153,73 @@ PowerSgd::Parts PowerSgd::divide(const GradientBucket& bucket) {
   for (const GradientBucket::Gradient& gradient : bucket.gradients) {
     const std::optional<at::Tensor> values = as_matrix(gradient.values);
     if (thin_elements(values, options_)) {
-      State& state = states_[gradient.parameter];
+      const auto [found, is_new] = states_.try_emplace(gradient.parameter);
+      State& state = found->second;
+      if (is_new) state.steps = steps_before_;
       if (state.steps++ >= options_.start_step) {
-        Matrix matrix{*values, &state};
-        prepare(matrix, gradient.parameter);
-        parts.matrices.push_back(std::move(matrix));
+        prepare(state, gradient);
+        parts.matrices.push_back({*values, &state});
         continue;
       }
+    } else if (const auto found = states_.find(gradient.parameter); found != states_.end()) {
+      // Of a run with fewer columns. What it has left travels at once.
+      const at::Tensor& left = found->second.error;  // On the host, if it was restored.
+      if (left.defined()) gradient.values.add_(left.to(gradient.values.device()));
+      states_.erase(found);
     }
     parts.whole.push_back(flat(gradient.values));
   }
   return parts;
 }
 
-void PowerSgd::prepare(Matrix& matrix, std::size_t parameter) const {
-  State& state = *matrix.state;
-  if (state.error.defined()) return;
-  state.error = at::zeros_like(matrix.values);
-  const auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed + parameter);
-  // Drawn on the host, so that it is the same on any device.
-  state.q =
-      at::randn({options_.rank, matrix.values.size(1)}, generator, matrix.values.scalar_type())
-          .to(matrix.values.device());
+void PowerSgd::prepare(State& state, const GradientBucket::Gradient& gradient) const {
+  if (state.error_rows.defined()) return;
+  at::Tensor error = at::zeros_like(gradient.values);
+  if (state.error.defined()) error.copy_(state.error);
+  std::vector<std::int64_t> shape = gradient.values.sizes().vec();
+  shape[static_cast<std::size_t>(outermost_dimension(gradient.values))] = options_.rank;
+  at::Tensor q = at::empty_strided(shape, gradient.values.strides(), gradient.values.options());
+  const at::Tensor q_rows = flat(q).view({options_.rank, -1});
+  if (state.q.defined() && state.q.sizes() == q.sizes()) {
+    q.copy_(state.q);
+  } else {  // Drawn on the host, so that it is the same on any device.
+    const auto generator =
+        at::make_generator<at::CPUGeneratorImpl>(options_.seed + gradient.parameter);
+    q_rows.copy_(at::randn(q_rows.sizes(), generator, gradient.values.scalar_type()));
+  }
+  state.error = error;
+  state.q = q;
+  state.error_rows = *as_matrix(error);
+  state.q_rows = q_rows;
+}
+
+void PowerSgd::share_errors(Communicator& communicator) {
+  if (errors_are_shared_) return;
+  for (auto& [parameter, state] : states_) {
+    if (state.error_rows.defined()) all_reduce(communicator, state.error_rows, ReduceOp::Average);
+  }
+  errors_are_shared_ = true;
+}
+
+PowerSgdMemory PowerSgd::memory() const {
+  PowerSgdMemory memory{.steps = steps_before_, .matrices = {}};
+  for (const auto& [parameter, state] : states_) {
+    memory.steps = std::max(memory.steps, state.steps);
+    if (state.error.defined()) memory.matrices.push_back({parameter, state.error, state.q});
+  }
+  return memory;
+}
+
+void PowerSgd::restore(const PowerSgdMemory& memory) {
+  states_.clear();
+  steps_before_ = memory.steps;
+  for (const PowerSgdMemory::Matrix& matrix : memory.matrices) {
+    State& state = states_[matrix.parameter];
+    state.steps = memory.steps;
+    state.error = matrix.error.clone();
+    state.q = matrix.q.clone();
+  }
+  errors_are_shared_ = true;
 }
 
 std::string PowerSgd::description() const {

@@ -46,6 +46,17 @@ struct PowerSgdBytes {
 PowerSgdBytes power_sgd_bytes(const std::vector<at::Tensor>& parameters,
                               const PowerSgdOptions& options);
 
+// What a PowerSgd knows of the steps before, for training that goes on in another process.
+struct PowerSgdMemory {
+  struct Matrix {
+    std::size_t parameter = 0;  // As GradientBucket::Gradient has it.
+    at::Tensor error;           // In the parameter's shape: what has not travelled yet.
+    at::Tensor q;               // The same, with `rank` in the place of the outermost dimension.
+  };
+  std::int64_t steps = 0;        // Done by now.
+  std::vector<Matrix> matrices;  // None up to start_step.
+};
+
 class PowerSgd : public CommunicationHook {
  public:
   // std::invalid_argument for options that have no meaning.
@@ -56,12 +67,28 @@ class PowerSgd : public CommunicationHook {
   bool take() noexcept override { return !taken_.exchange(true); }
   void give_back() noexcept override { taken_ = false; }
 
+  // All below between two steps.
+
+  // Gives each rank the average of all ranks' errors in the place of its own. P and Q are averages,
+  // and of the errors nothing but their average comes into them: gradients are the same as without,
+  // up to rounding. Then any rank's memory stands for all, and for any number of ranks. Nothing
+  // travels where no step was since. Collective. Throws CommunicatorError.
+  void share_errors(Communicator& communicator);
+  // Whether they are the same on all ranks; also before there are any.
+  bool errors_are_shared() const { return errors_are_shared_; }
+
+  // Of this rank; the live tensors.
+  PowerSgdMemory memory() const;
+  // Goes on from there, the same on all ranks; copies. A Q of another rank is drawn anew.
+  void restore(const PowerSgdMemory& memory);
+
  private:
-  // Of a parameter; anew with each object, so also after a restart.
+  // Of a parameter.
   struct State {
     std::int64_t steps = 0;
-    at::Tensor error;  // As the matrix.
-    at::Tensor q;      // Of the last step, transposed: rank x columns.
+    at::Tensor error, q;    // As in PowerSgdMemory; once there are rows, in the gradient's strides.
+    at::Tensor error_rows;  // The same memory as the matrix; nothing before its first use.
+    at::Tensor q_rows;      // Of the last step, transposed: rank x columns.
   };
   struct Matrix {
     at::Tensor values;  // Rows x columns: the gradient.
@@ -73,13 +100,15 @@ class PowerSgd : public CommunicationHook {
   };
 
   Parts divide(const GradientBucket& bucket);
-  void prepare(Matrix& matrix, std::size_t parameter) const;
+  void prepare(State& state, const GradientBucket::Gradient& gradient) const;
 
   const PowerSgdOptions options_;
   std::atomic<bool> taken_{false};
   std::map<std::size_t, State> states_;  // By parameter.
-  BucketMemory first_;                   // What travels whole, and each P.
-  BucketMemory second_;                  // Each Q.
+  std::int64_t steps_before_ = 0;        // That were restored.
+  bool errors_are_shared_ = true;
+  BucketMemory first_;   // What travels whole, and each P.
+  BucketMemory second_;  // Each Q.
 };
 
 }  // namespace ddprun::worker

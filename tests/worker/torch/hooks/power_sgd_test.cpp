@@ -302,6 +302,108 @@ TEST_CASE("with PowerSGD weights stay equal on all ranks, and a network learns",
   CHECK(losses.back() < losses.front() / 2);
 }
 
+TEST_CASE("what PowerSGD has left goes on in other processes, whatever their number and layout",
+          "[worker][ddp][hook]") {
+  const std::vector<std::int64_t> shape{16, 8, 3, 3};
+  const std::vector<std::int64_t> dense{72, 9, 3, 1}, channels_last{72, 1, 24, 8};
+  const auto gradient = [&](std::int64_t step, int rank) {
+    const auto generator =
+        at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(10 * step + rank % 2));
+    return at::randn(shape, generator, at::kDouble);
+  };
+  struct Run {
+    int ranks = 2;  // Or 4, with the gradients of two each: the average is the same.
+    std::vector<std::int64_t> strides;
+    std::int64_t first = 0, end = 0;  // Steps.
+    PowerSgdOptions options = of_rank(3);
+    bool shares = false;  // After step 3.
+  };
+  // `memory`: what they begin with, and what rank 0 has at the end, with the errors shared.
+  const auto go = [&](const Run& of, PowerSgdMemory& memory) {
+    std::vector<std::vector<at::Tensor>> results(static_cast<std::size_t>(of.ranks));
+    std::vector<PowerSgdMemory> left(static_cast<std::size_t>(of.ranks));
+    run_ranks_well(of.ranks, [&](ThreadCommunicator& communicator) {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      PowerSgd hook(of.options);
+      if (memory.steps > 0) hook.restore(memory);
+      for (std::int64_t step = of.first; step < of.end; ++step) {
+        if (of.shares && step == 4) hook.share_errors(communicator);
+        const at::Tensor values = at::zeros({16 * 72}, at::kDouble);
+        const at::Tensor shaped = values.as_strided(shape, of.strides);
+        shaped.copy_(gradient(step, communicator.rank()));
+        hook.reduce({.index = 0, .values = values, .gradients = {{5, shaped}}}, communicator);
+        results[rank].push_back(shaped.contiguous());
+      }
+      RANK_CHECK(!hook.errors_are_shared());
+      hook.share_errors(communicator);
+      RANK_CHECK(hook.errors_are_shared());
+      left[rank] = hook.memory();
+    });
+    for (std::size_t rank = 1; rank < results.size(); ++rank) {
+      CHECK(all_equal(results[rank], results[0]));
+      CHECK(at::equal(left[rank].matrices.at(0).error, left[0].matrices.at(0).error));
+    }
+    memory = left[0];
+    return results[0];
+  };
+  const auto close = [](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    double most = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, distance(a[i], b[i]));
+    return a.size() == b.size() && most < 1e-9;
+  };
+  const auto after_step_3 = [](const std::vector<at::Tensor>& all) {
+    return std::vector(all.begin() + 4, all.end());
+  };
+
+  PowerSgdMemory none, at_end, cut;
+  const auto alone = go({.strides = dense, .end = 8}, none);
+  none = {};
+  const auto whole = go({.strides = dense, .end = 8, .shares = true}, none);
+  CHECK(close(alone, whole));  // Sharing changes nothing.
+  go({.strides = dense, .end = 4}, cut);
+  CHECK(cut.steps == 4);
+  CHECK(cut.matrices.at(0).error.sizes() == shape);
+  CHECK(cut.matrices.at(0).q.sizes() == std::vector<std::int64_t>{3, 8, 3, 3});
+  const auto goes_on = [&](Run run) {
+    at_end = cut;
+    run.first = 4;
+    run.end = 8;
+    return go(run, at_end);
+  };
+
+  CHECK(all_equal(goes_on({.strides = dense}), after_step_3(whole)));  // Bit for bit.
+  CHECK(close(goes_on({.ranks = 4, .strides = dense}), after_step_3(whole)));
+
+  // In the other layout rows are the same, and columns in another order.
+  CHECK(close(goes_on({.strides = channels_last}), after_step_3(whole)));
+  CHECK(at_end.steps == 8);
+  // Without the memory other gradients come.
+  PowerSgdMemory lost;
+  const auto anew = go({.strides = dense, .first = 4, .end = 8}, lost);
+  CHECK_FALSE(close(anew, after_step_3(whole)));
+}
+
+TEST_CASE("what PowerSGD has left travels whole where all does from then on",
+          "[worker][ddp][hook]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    PowerSgd thin(of_rank(1)), whole(of_rank(20));
+    const auto step = [&](PowerSgd& hook) {
+      const at::Tensor gradient = random_matrix(static_cast<std::uint64_t>(communicator.rank()));
+      hook.reduce({.index = 0,
+                   .values = gradient.view({-1}),
+                   .gradients = {{.parameter = 0, .values = gradient}}},
+                  communicator);
+      return gradient;
+    };
+    const at::Tensor once = step(thin);
+    thin.share_errors(communicator);
+    whole.restore(thin.memory());
+    const at::Tensor wanted = average({random_matrix(0), random_matrix(1)});
+    RANK_CHECK(distance(once + step(whole), 2 * wanted) < 1e-9);
+    RANK_CHECK(at::equal(step(whole), wanted));
+  });
+}
+
 TEST_CASE("settings of PowerSGD that have no meaning are refused", "[worker][ddp][hook]") {
   CHECK_THROWS_AS(PowerSgd({.rank = 0}), std::invalid_argument);
   CHECK_THROWS_AS(PowerSgd({.start_step = -1}), std::invalid_argument);
