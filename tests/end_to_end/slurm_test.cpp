@@ -90,15 +90,19 @@ TEST_CASE("node.sbatch queues itself again when it was stopped before the end") 
 
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
   CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
-  for (const char* reason : {"TimeLimit", "Preempted"}) {
+  const std::string begun = "   PreemptEligibleTime=2026-11-30T10:58:25 PreemptTime=";
+  const std::string ends[] = {"TimeLimit Dependency=(null)\n", "Preempted Dependency=(null)\n",
+                              "None Dependency=(null)\n" + begun + "2026-11-30T10:58:27\n"};
+  for (const std::string& why : ends) {
     fs::remove(place.folder / "notes");
     std::ofstream(place.folder / "notes.job")
-        << "JobId=4711\n   JobState=COMPLETING Reason=" << reason << " Dependency=(null)\n";
+        << "JobId=4711\n   JobState=COMPLETING Reason=" << why;
     CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
     CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   }
   // Not when somebody cancelled it.
-  std::ofstream(place.folder / "notes.job") << "   JobState=COMPLETING Reason=None\n";
+  std::ofstream(place.folder / "notes.job") << "   JobState=COMPLETING Reason=None\n"
+                                            << begun << "None\n";
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
   CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   fs::remove(place.folder / "notes.job");
@@ -617,6 +621,33 @@ TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is ov
   CHECK(contains(cancelled, "JobState=CANCELLED"));
   CHECK(count_of(cancelled, " saved\n") == 2);
   CHECK_FALSE(contains(cancelled, "; queueing job "));
+}
+
+// Where preemption cancels, Slurm asks for no other turn itself. The second turn is cancelled by
+// hand.
+TEST_CASE("Slurm: node.sbatch goes on after it made room for another job") {
+  const SubmitFolder place;
+  write_program(place.folder / "train",
+                "echo \"turn ${SLURM_RESTART_COUNT:-0} rank $RANK\"\n"
+                "while :; do sleep 0.1; done\n");
+  const auto result = place.with_slurm(
+      "job=$(NPROC=1 sbatch --parsable --cpus-per-task=1 -o out scripts/node.sbatch)\n"
+      "until [ \"$(grep -sc 'turn 0' out)\" = 2 ]; do sleep 0.1; done\n"
+      "srun -Q -p urgent -N2 --exclusive true\n"
+      "until [ \"$(grep -sc 'turn 1' out)\" = 2 ]; do\n"
+      "  scontrol show job $job | grep -qE 'JobState=(PREEMPTED|CANCELLED|FAILED)' && break\n"
+      "  sleep 0.1\n"
+      "done\n"
+      "scancel $job\n"
+      "until [ -z \"$(squeue -h)\" ]; do sleep 0.2; done\n"
+      "scontrol show job $job | grep -oE 'JobState=[A-Z]*'; cat out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "DUE TO PREEMPTION"));
+  CHECK(count_of(result.output, "; queueing job ") == 1);
+  CHECK(count_of(result.output, "turn 1 rank ") == 2);
+  CHECK(contains(result.output, "JobState=CANCELLED"));
 }
 
 TEST_CASE("relay.sbatch takes the next job back by its number alone") {
