@@ -57,13 +57,33 @@ fi
 NNODES=${NNODES:-${SLURM_STEP_NUM_NODES:-${SLURM_NNODES:-1}}}
 NODE_RANK=${NODE_RANK:-${SLURM_NODEID:-0}}
 
+# Of the nodes of a step. Where it has several components (srun A : B) their list is sorted by name,
+# but node 0 is the first of the first component that is in it, as launcher/options/slurm_step.cpp
+# has it.
+head_of_step() {
+  local group list lists=() hosts first
+  for ((group = 0; ; ++group)); do
+    list=SLURM_JOB_NODELIST_HET_GROUP_$group
+    [ -n "${!list:-}" ] || list=SLURM_JOB_NODELIST_PACK_GROUP_$group
+    [ -n "${!list:-}" ] || break
+    if [ "${!list}" = "$1" ]; then lists=() && break; fi
+    lists+=("${!list}")
+  done
+  # sed reads all of them: who closes the pipe after the first of hundreds fails scontrol.
+  hosts=$(scontrol show hostnames "$1")
+  for list in "${lists[@]}"; do
+    first=$(scontrol show hostnames "$list" | sed -n 1p)
+    if grep -qxF -e "$first" <<<"$hosts"; then echo "$first" && return; fi
+  done
+  sed -n 1p <<<"$hosts"
+}
+
 # Where node 0 listens. Every node must be able to connect to this port; it is the only one that
 # needs to be known. Under Slurm: the first host of the step, which may have fewer than the job.
 nodes=${SLURM_STEP_NODELIST:-${SLURM_JOB_NODELIST:-}}
 if [ -z "${MASTER_ADDR:-}" ]; then
   if [ -n "$nodes" ]; then
-    # sed reads all of them: who closes the pipe after the first of hundreds fails scontrol.
-    MASTER_ADDR=$(scontrol show hostnames "$nodes" | sed -n 1p)
+    MASTER_ADDR=$(head_of_step "$nodes")
   elif [ "$NNODES" = 1 ]; then
     MASTER_ADDR=127.0.0.1
   else

@@ -1,7 +1,12 @@
 // Reads the variables of the step (SLURM_STEP_*), never the job's: a step may have fewer nodes than
 // the job, and a batch script's shell has the job's alone (srun(1), OUTPUT ENVIRONMENT VARIABLES).
+// Only which of the step's nodes is node 0 is told by a heterogeneous job's components.
 #include "launcher/options/slurm_step.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "launcher/hosts/host_list.h"
 #include "launcher/options/platform_words.h"
 #include "rendezvous/counted.h"
 
@@ -30,6 +35,45 @@ void add_note_of_allocation(const Variables& variables, Platform& platform) {
                            "--ntasks-per-node=1 ddprun ... starts it on all of them");
 }
 
+// The variables with the nodes of each component of a heterogeneous job (srun A : B), in the order
+// in which their nodes are counted. Where srun itself has made the allocation, 22.05 has the old
+// name alone.
+std::vector<std::string> components(const Variables& variables) {
+  std::vector<std::string> found;
+  for (;;) {
+    const std::string number = std::to_string(found.size());
+    std::string name = "SLURM_JOB_NODELIST_HET_GROUP_" + number;
+    if (!variables.has(name)) name = "SLURM_JOB_NODELIST_PACK_GROUP_" + number;
+    if (!variables.has(name)) return found;
+    found.push_back(std::move(name));
+  }
+}
+
+bool has_host(const std::string& host_list, const std::string& host) {
+  try {
+    const auto hosts = parse_host_list(host_list).hosts;
+    return std::any_of(hosts.begin(), hosts.end(),
+                       [&](const Host& one) { return one.name == host; });
+  } catch (const HostListError&) {
+    return false;
+  }
+}
+
+// The variable whose first host is node 0. The list of a step with several components is sorted by
+// name, but node 0 is the first of its first component. A step may have some of them alone, by
+// --het-group.
+std::string variable_of_head(const Variables& variables) {
+  const std::string of_step = "SLURM_STEP_NODELIST";
+  const std::string step = variables.text(of_step);
+  const std::vector<std::string> lists = components(variables);
+  const auto is_step = [&](const std::string& name) { return variables.text(name) == step; };
+  if (step.empty() || std::any_of(lists.begin(), lists.end(), is_step)) return of_step;
+  const auto first = std::find_if(lists.begin(), lists.end(), [&](const std::string& name) {
+    return has_host(step, first_host(variables.text(name)));
+  });
+  return first == lists.end() ? of_step : *first;
+}
+
 }  // namespace
 
 Platform read_slurm_step(const EnvironmentLookup& environment) {
@@ -48,19 +92,18 @@ Platform read_slurm_step(const EnvironmentLookup& environment) {
     platform.remedy = "use srun --ntasks-per-node=1, as ddprun starts the workers itself";
   }
   platform.says["nnodes"] = variables.given("SLURM_STEP_NUM_NODES");
-  const auto say = [&](const char* option, const char* variable, bool usable,
+  const auto say = [&](const char* option, const std::string& variable, bool usable,
                        const std::string& value) {
     if (usable) {
       platform.says[option] = {value, variables.shown(variable)};
     } else {
-      platform.missing[option] =
-          std::string(variable) + " is \"" + variables.text(variable) + "\": " + by_hand;
+      platform.missing[option] = variable + " is \"" + variables.text(variable) + "\": " + by_hand;
     }
   };
   say("node-rank", "SLURM_NODEID", variables.number("SLURM_NODEID").has_value(),
       variables.text("SLURM_NODEID"));
-  say("master-addr", "SLURM_STEP_NODELIST", variables.has("SLURM_STEP_NODELIST"),
-      first_host(variables.text("SLURM_STEP_NODELIST")));
+  const std::string head = variable_of_head(variables);
+  say("master-addr", head, variables.has(head), first_host(variables.text(head)));
   const auto job = variables.number("SLURM_JOB_ID");
   if (!job) return platform;
   const long long step = variables.number("SLURM_STEP_ID").value_or(0);

@@ -517,6 +517,29 @@ TEST_CASE("Slurm: 17.3: srun alone makes one job of the step's nodes") {
   CHECK(contains(result.output, "rank 1 of 2 on node 0\n"));
 }
 
+// Slurm sorts the list of such a step by name. All "nodes" of this Slurm are one machine, where any
+// address would do: what is taken is looked at, and not whether the nodes meet.
+TEST_CASE("Slurm: a step of several components meets on the first one's node") {
+  const SubmitFolder place;
+  write_program(place.folder / "launcher", "echo \"run_node.sh: $*\"\n");
+  const auto result = place.with_slurm(
+      "first='-N1 -n1 -w 127.0.0.2' second='-N1 -n1 -w 127.0.0.1'\n"
+      "srun -Q $first $DDPRUN env : $second $DDPRUN env\n"
+      "salloc -Q $first : $second srun --het-group=0,1 $DDPRUN env\n"
+      "salloc -Q $first : $second srun --het-group=1 $DDPRUN env\n"
+      "export DDPRUN=$PWD/launcher\n"
+      "srun -Q $first scripts/run_node.sh true : $second scripts/run_node.sh true\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "address    127.0.0.2 ") == 4);
+  CHECK(count_of(result.output, "address    127.0.0.1 ") == 1);
+  for (const char* rank : {"0", "1"}) {
+    CHECK(count_of(result.output, std::string("run_node.sh: --nnodes 2 --node-rank ") + rank +
+                                      " --master-addr 127.0.0.2 ") == 1);
+  }
+}
+
 TEST_CASE("Slurm: 15.5: srun hands every node's ddprun the secret through its stdin") {
   const SubmitFolder place;
   const auto result = place.with_slurm(

@@ -64,6 +64,34 @@ TEST_CASE("a step of several nodes is one job on them", "[options][slurm]") {
   CHECK(parse_step({}, step({{"SLURM_NODEID", "0"}})).is_host == true);
 }
 
+TEST_CASE("a step of several components meets on the first one's first node", "[options][slurm]") {
+  const auto head = [](const Variables& changed) {
+    return parse_step({}, step(changed)).sources.at("master-addr");
+  };
+  // Slurm sorts the step's list by name, and counts nodes by component.
+  Variables of_job = {{"SLURM_STEP_NODELIST", "cpu[1-2],gpu7"},
+                      {"SLURM_JOB_NODELIST_HET_GROUP_0", "gpu7"},
+                      {"SLURM_JOB_NODELIST_HET_GROUP_1", "cpu[1-2]"}};
+  CHECK(head(of_job) == "SLURM_JOB_NODELIST_HET_GROUP_0=gpu7");
+  CHECK(parse_step({}, step(of_job)).endpoint_host == "gpu7");
+  // srun that allocates by itself sets the old names alone.
+  CHECK(head({{"SLURM_STEP_NODELIST", "n[1,3]"},
+              {"SLURM_JOB_NODELIST_PACK_GROUP_0", "n3"},
+              {"SLURM_JOB_NODELIST_PACK_GROUP_1", "n1"}}) == "SLURM_JOB_NODELIST_PACK_GROUP_0=n3");
+  // --het-group: steps of the second component, of some of its nodes, of the second and third.
+  of_job["SLURM_STEP_NODELIST"] = "cpu[1-2]";
+  CHECK(head(of_job) == "SLURM_STEP_NODELIST=cpu[1-2]");
+  of_job["SLURM_STEP_NODELIST"] = "cpu2";
+  CHECK(head(of_job) == "SLURM_STEP_NODELIST=cpu2");
+  of_job["SLURM_STEP_NODELIST"] = "a1,cpu[1-2]";
+  of_job["SLURM_JOB_NODELIST_HET_GROUP_2"] = "a1";
+  CHECK(head(of_job) == "SLURM_JOB_NODELIST_HET_GROUP_1=cpu[1-2]");
+  // Components that share a node.
+  CHECK(head({{"SLURM_STEP_NODELIST", "n[1-2]"},
+              {"SLURM_JOB_NODELIST_HET_GROUP_0", "n2"},
+              {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[1-2]"}}) == "SLURM_STEP_NODELIST=n[1-2]");
+}
+
 TEST_CASE("what is given wins over the step", "[options][slurm]") {
   const LaunchOptions options =
       parse_step({"--nnodes=2", "--master-port=1234", "--rdzv-id=mine"}, step());
