@@ -46,6 +46,8 @@ PlotArguments parse_plot(const std::vector<std::string>& arguments) {
     throw plot_error("name the files of a run, as --metrics and --event-log have written them");
   }
   if (given.output.empty()) throw plot_error("--output needs a file");
+  if (given.output == "-")
+    throw plot_error(std::string("--output needs a file; ") + dash_is_no_file);
   return given;
 }
 

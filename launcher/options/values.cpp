@@ -20,6 +20,7 @@
 
 #include "command_line/nearest.h"
 #include "launcher/machine/this_machine.h"
+#include "launcher/output/whole_file.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/store/access_list.h"
@@ -371,6 +372,7 @@ std::string parse_output_file(const GivenOption& given) {
   if (path.empty() || std::any_of(given.value.begin(), given.value.end(), is_control)) {
     fail(given, "the name of a file");
   }
+  if (given.value == "-") fail(given, std::string("a file; ") + dash_is_no_file);
   if (fs::is_directory(path, ignored)) fail(given, "a file, but that is a folder");
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
   std::error_code error;

@@ -83,6 +83,7 @@ std::string write_special(const std::string& path, std::string_view content) {
 
 std::string why_not_writable(const std::string& path) {
   if (path.empty() || path.back() == '/') return "it is no file's name";
+  if (path == "-") return dash_is_no_file;
   std::error_code error;
   if (fs::is_directory(path, error)) return "it is a folder";
   if (is_strangers_link(path)) return strangers_link;

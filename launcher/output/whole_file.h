@@ -6,6 +6,10 @@
 
 namespace ddprun::launcher {
 
+// Of an option's value "-", which would make a file of that name.
+inline constexpr const char* dash_is_no_file =
+    "\"-\" is none: /dev/stdout is standard output, and ./- a file of that name";
+
 // Why a file cannot be written under this path, as far as it can be known without doing so; "" =
 // nothing speaks against it.
 std::string why_not_writable(const std::string& path);

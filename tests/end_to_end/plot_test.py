@@ -114,6 +114,7 @@ class Command(Plot):
         (self.folder / "loop").symlink_to("loop")  # What the superuser cannot read either.
         for arguments, status, words in [
                 ([], 2, "name the files of a run"), (["--colour", "x"], 2, "unknown option --colour"), (["-o"], 2, "-o needs a file"),
+                (["-o", "-", "run1"], 2, '--output needs a file; "-" is none: /dev/stdout is standard output'),
                 (["none.jsonl"], 2, "cannot read none.jsonl: there is no such file or folder"),
                 (["words.txt"], 2, "words.txt has no line of train --metrics or ddprun --event-log"),
                 (["empty"], 2, "empty holds no file that ends in .jsonl or .json"),

@@ -49,7 +49,14 @@ void add_output_options(CLI::App& app, TrainOptions& options) {
              "--metrics", options.metrics,
              "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
              "its own")
-          ->type_name("FILE");
+          ->type_name("FILE")
+          ->check(CLI::Validator(
+              [](const std::string& name) {
+                if (name != "-") return std::string();
+                return std::string(
+                    "'-' is no file: /dev/stdout is standard output, and ./- a file of that name");
+              },
+              ""));
   app.add_option("--report", options.report,
                  "Write what --metrics tells as a page with pictures, after epochs (in at most 1 % "
                  "of the time) and at the end; ddprun plot lays several runs over each other")

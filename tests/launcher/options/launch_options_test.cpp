@@ -1009,6 +1009,17 @@ TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][op
           .spares == 1);
 }
 
+TEST_CASE("a dash, which would make a file of that name, is a wrong option",
+          "[launcher][options]") {
+  for (const char* option : {"--event-log", "--metrics-file", "--report"}) {
+    CHECK(check_contains(
+        error_of({option, "-"}),
+        "\"-\" is none: /dev/stdout is standard output, and ./- a file of that name"));
+    check_contains(error_of({option, "-"}), std::string(option) + "=-: ");
+  }
+  CHECK(options({"--event-log", "./-"}).event_log == "./-");
+}
+
 TEST_CASE("a place where nothing can be written is a wrong option", "[launcher][options]") {
   const ddprun::testing::TemporaryFolder folder;
   std::filesystem::create_directory(folder / "closed");

@@ -83,6 +83,8 @@ TEST_CASE("a path that cannot be written is told why before anything starts", "[
   CHECK(why_not_writable(folder.path()) == "it is a folder");
   CHECK(why_not_writable(folder / "none/report.json").find("there is no folder") == 0);
   CHECK(why_not_writable("") != "");
+  CHECK(why_not_writable("-").find("/dev/stdout") != std::string::npos);
+  CHECK(why_not_writable("./-") == "");
   CHECK(why_not_writable("/proc/report.json") != "");
   CHECK(write_whole_file(folder / "none/report.json", "x") != "");
   CHECK(write_whole_file(folder.path(), "x") != "");

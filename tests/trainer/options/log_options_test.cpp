@@ -30,8 +30,9 @@ TEST_CASE("logs are asked for by name", "[trainer][options]") {
 }
 
 TEST_CASE("a report is a page, of metrics that are written", "[trainer][options]") {
-  for (const auto& arguments :
-       {std::vector<const char*>{"--report", "r.html"}, {"--report", "r.json", "--metrics", "m"}}) {
+  for (const auto& arguments : {std::vector<const char*>{"--report", "r.html"},
+                                {"--report", "r.json", "--metrics", "m"},
+                                {"--metrics", "-"}}) {
     const ParsedCommandLine parsed = parse(arguments);
     CHECK_FALSE(parsed.options);
     CHECK(parsed.exit_code == 2);
