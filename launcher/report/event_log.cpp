@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,6 +29,21 @@ std::int64_t microseconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
+// What ended a write before its end, which the next one would be told. That one might land behind
+// another launcher's line.
+int error_of_short_write(int fd) {
+  struct stat now {};
+  rlimit limit{};
+  const bool known = ::fstat(fd, &now) == 0 && ::getrlimit(RLIMIT_FSIZE, &limit) == 0;
+  const bool at_limit = known && static_cast<rlim_t>(now.st_size) >= limit.rlim_cur;
+  return at_limit ? EFBIG : ENOSPC;
+}
+
+std::string error_text(int error) {
+  if (error == EFBIG) return "its file has reached the limit of sizes (ulimit -f)";
+  return std::strerror(error);
+}
+
 // All that is given, in one call. What is refused (a full disk) is missing, and what comes next is
 // tried again; behind half a line, of this or of another launcher, it begins a new one.
 command_line::WriteCall write_whole_lines(const std::string& path, int fd) {
@@ -35,7 +52,7 @@ command_line::WriteCall write_whole_lines(const std::string& path, int fd) {
     const std::string text = (plot::ends_within_line(path) ? "\n" : "") + std::string(lines);
     const ssize_t count = ::write(file->get(), text.data(), text.size());
     if (count == static_cast<ssize_t>(text.size())) return {lines.size(), 0};
-    const int error = count < 0 ? errno : ENOSPC;
+    const int error = count < 0 ? errno : error_of_short_write(file->get());
     if (error == EPIPE) return {0, error};  // Of a FIFO: nobody reads any more.
     return {lines.size(), error};
   };
@@ -77,7 +94,7 @@ EventLog::EventLog(const std::string& path, std::string run_id, std::string host
       [told = std::make_shared<bool>(false)](int error) {
         if (std::exchange(*told, true)) return;
         spdlog::warn("cannot write the event log: {}; events are missing there until it can",
-                     std::strerror(error));
+                     error_text(error));
       });
 }
 

@@ -17,6 +17,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
@@ -156,6 +157,24 @@ TEST_CASE("events that a full disk refuses are missing, and those after them are
         static_cast<std::ptrdiff_t>(lines.size()));
   REQUIRE_FALSE(lines.empty());
   CHECK(contains(lines.back(), "job_ended"));
+}
+
+TEST_CASE("events that a limit of file sizes cuts off are not called a full disk's",
+          "[launcher][event_log]") {
+  const TemporaryFolder folder;
+  const std::string log = folder / "events";
+  std::ofstream(log) << "{}\n";
+  const FileSizeLimit limit(600);  // In the middle of a line.
+
+  const auto result = run(launch({"--standalone", "--event-log", log, "true"}), 20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(std::filesystem::file_size(log) == 600);
+  CHECK(
+      contains(result.output,
+               "cannot write the event log: its file has reached the limit of sizes (ulimit -f)"));
+  CHECK_FALSE(contains(result.output, "No space left"));
 }
 
 // Kills a worker of half a gigabyte, and looks at what its job tells of that. Whether it told of
