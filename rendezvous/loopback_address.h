@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace ddprun::rendezvous {
 
@@ -22,6 +23,18 @@ inline bool is_loopback_address(const std::string& address) {
   if (is_mapped) return bytes[12] == 127;
   const std::array<unsigned char, 16> own{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
   return bytes == own;
+}
+
+// Where to listen for those who come to "localhost", a name with these addresses: hosts files may
+// have ::1 alone. 127.0.0.1 where it is one of them, or none is a loopback address.
+inline std::string address_of_localhost(const std::vector<std::string>& addresses) {
+  const std::string usual = "127.0.0.1";
+  std::string found;
+  for (const std::string& address : addresses) {
+    if (address == usual) return usual;
+    if (found.empty() && is_loopback_address(address)) found = address;
+  }
+  return found.empty() ? usual : found;
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,6 +1,8 @@
 // Who hosts the store where no launcher does, and who removes what is left of the meeting.
 #include "worker/worker_store.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,8 @@
 
 #include "rendezvous/file_rendezvous.h"
 #include "rendezvous/hosted_store.h"
+#include "rendezvous/interface_addresses.h"
+#include "rendezvous/loopback_address.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key.h"
 #include "worker/network_interface.h"
@@ -32,6 +36,26 @@ std::mutex& mutex() {
 // One handshake of a store that is there takes far less.
 constexpr std::chrono::milliseconds taken_port_limit{5'000};
 
+std::string look_up_localhost() {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::vector<std::string> addresses;
+  if (::getaddrinfo("localhost", nullptr, &hints, &found) == 0) {
+    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+      addresses.push_back(rendezvous::numeric_address(at->ai_addr));
+    }
+    ::freeaddrinfo(found);
+  }
+  return rendezvous::address_of_localhost(addresses);
+}
+
+// Where rank 0 listens; "": on every interface.
+std::string bind_address(const WorkerEnv& env) {
+  if (!meets_on_one_host(env)) return "";
+  return env.master_addr == "localhost" ? look_up_localhost() : env.master_addr;
+}
+
 // Hosts the store, unless this process does already. It is never destroyed. "", or why not: the
 // port is another's.
 std::string try_to_host(const WorkerEnv& env) {
@@ -39,8 +63,7 @@ std::string try_to_host(const WorkerEnv& env) {
   const std::lock_guard lock(mutex());
   if (hosted->count(env.master_port) != 0) return "";
   try {
-    hosted->try_emplace(env.master_port, meets_on_one_host(env) ? "127.0.0.1" : "",
-                        env.master_port);
+    hosted->try_emplace(env.master_port, bind_address(env), env.master_port);
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::address_in_use) return error.what();
     throw CommunicatorError(std::string("rank 0 cannot host the store: ") + error.what());
@@ -109,7 +132,7 @@ void require_folder(const std::string& path) {
 // A store without a secret: it listens no further than those who are asked to come need.
 bool meets_on_one_host(const WorkerEnv& env) {
   return !env.use_agent_store && env.rendezvous_file.empty() &&
-         (env.master_addr == "127.0.0.1" || env.master_addr == "localhost");
+         (env.master_addr == "localhost" || rendezvous::is_loopback_address(env.master_addr));
 }
 
 StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options) {

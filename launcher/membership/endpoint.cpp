@@ -36,7 +36,7 @@ bool is_all(const std::vector<unsigned char>& bytes) {
 
 // The one address to listen on so that all nodes can connect, or "" for all interfaces.
 std::string listening_address(const std::string& host, const EndpointFacts& facts) {
-  if (host == "localhost") return loopback;
+  if (host == "localhost") return rendezvous::address_of_localhost(facts.addresses);
   // No other node comes to a loopback address, so that no secret is asked for: then nobody may.
   if (rendezvous::is_loopback_address(host)) return host;
   if (is_unspecified(host)) return "";
@@ -141,16 +141,15 @@ EndpointPlan plan_standby(const LaunchOptions& options) {
 
 bool needs_addresses(const LaunchOptions& options) {
   if (options.standalone || meets_in_etcd(options)) return false;
-  const std::string& host = options.endpoint_host;
-  if (host == "localhost") return false;
-  return options.nnodes_max == 1 || options.backend == RendezvousBackend::C10d ||
-         options.node_rank == 0;
+  if (options.nnodes_max == 1) return options.endpoint_host != "localhost";
+  return options.backend == RendezvousBackend::C10d || options.node_rank == 0;
 }
 
 bool waits_for_name(const LaunchOptions& options, const EndpointFacts& facts) {
   if (!needs_addresses(options) || options.nnodes_max == 1 || !facts.addresses.empty()) {
     return false;
   }
+  if (options.endpoint_host == "localhost") return false;  // Known where no name is.
   const EndpointPlan plan = plan_endpoint(options, facts);
   return plan.role == EndpointPlan::Role::Host ||
          (plan.role == EndpointPlan::Role::Join && !options.is_host);

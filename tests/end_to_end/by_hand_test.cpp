@@ -85,6 +85,35 @@ TEST_CASE("two and four workers meet by address, by file and by variables, in an
   }
 }
 
+// In namespaces of mounts and the network: no file of this machine changes, and the port is free.
+TEST_CASE("workers meet at the loopback address that localhost has, and at that alone") {
+  const TemporaryFolder folder;
+  const std::string script =
+      "ip link set lo up; echo '::1 localhost' >\"$1/hosts\"\n"
+      "mount --bind \"$1/hosts\" /etc/hosts; shift\n"
+      "for host in localhost '[::1]'; do\n"
+      "  worker() { \"$@\" --init-method tcp://$host:29511 --world-size 2 --connect-timeout 30; }\n"
+      "  worker \"$@\" --rank 0 & zero=$!\n"
+      "  until listening=$(ss -Hltn 'sport = :29511' | grep .); do kill -0 $zero; sleep 0.05; "
+      "done\n"
+      "  echo $host: $listening\n"
+      "  worker \"$@\" --rank 1\n"
+      "  wait $zero\n"
+      "done\n";
+  if (run({"unshare", "--mount", "--net", "ss", "-Hltn"}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not make namespaces of mounts and the network, or there is no ss");
+  }
+  const auto result = run(std::vector<std::string>{"unshare", "--mount", "--net", "/bin/bash",
+                                                   "-ec", script, "by-hand", folder.path()} +
+                              small_training({"--steps", "1"}),
+                          limit, one_thread);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "localhost: LISTEN"));
+  CHECK(contains(result.output, "[::1]: LISTEN"));
+  CHECK(count_of(result.output, " [::1]:29511 ") == 2);
+}
+
 TEST_CASE("workers on one host find their local ranks, and share its threads") {
   const auto results =
       start({1, 0}, 2, tcp_url(), small_training({"--steps", "1", "--device", "auto"}));

@@ -375,6 +375,20 @@ TEST_CASE("a name that resolves late is waited for by who hosts it, too") {
   CHECK(contains(result.output, "up 0 of 1"));
 }
 
+TEST_CASE("nodes meet at a localhost that is ::1 alone") {
+  if (::geteuid() != 0) DDPRUN_SKIP(needs_own_hosts);
+  const auto result = run_with_own_hosts(
+      "echo '::1 localhost' >hosts\n"
+      "node() { $DDPRUN --nnodes 2 --node-rank $1 --master-addr localhost --master-port 29511"
+      " --rdzv-conf join_timeout=20 sh -c 'echo up $RANK of $WORLD_SIZE at $MASTER_ADDR'; }\n"
+      "node 0 & zero=$!; node 1 & one=$!\n"
+      "status=0; for node in $zero $one; do wait $node || status=$?; done; exit $status");
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "up 0 of 2 at localhost"));
+  CHECK(contains(result.output, "up 1 of 2 at localhost"));
+}
+
 // As a name server's that still has the address of a pod that was there before: none that this
 // machine has, and one that it cannot reach.
 TEST_CASE("a name that was another machine's is looked up again before each try") {

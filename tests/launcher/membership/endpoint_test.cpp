@@ -69,6 +69,20 @@ TEST_CASE("a secret is needed where another host could join", "[launcher][endpoi
   CHECK(another_host_may_join(open));
 }
 
+TEST_CASE("localhost is where its name leads, which may be ::1 alone", "[launcher][endpoint]") {
+  for (const LaunchOptions& options : {nodes(2, "localhost"), elastic("localhost")}) {
+    CHECK(needs_addresses(options));
+    CHECK(plan_endpoint(options, machine({"::1"})).bind_address == "::1");
+    CHECK(plan_endpoint(options, machine({"::1", "127.0.0.1"})).bind_address == "127.0.0.1");
+    CHECK(plan_endpoint(options, machine({"10.0.0.9"})).bind_address == "127.0.0.1");
+    // Not known at all, as in a container without a hosts file: nothing is waited for.
+    CHECK(plan_endpoint(options, machine({})).bind_address == "127.0.0.1");
+    CHECK_FALSE(waits_for_name(options, machine({})));
+    CHECK(plan_endpoint(options, machine({"::1"})).warning.empty());
+  }
+  CHECK_FALSE(needs_addresses(nodes(1, "localhost")));
+}
+
 TEST_CASE("one node with an address of its own listens there", "[launcher][endpoint]") {
   const EndpointPlan plan = plan_endpoint(nodes(1, "this"), machine({"127.0.1.1"}));
 
