@@ -150,6 +150,16 @@ TEST_CASE("MPI without mpirun, or without its module, is refused with what to do
   CHECK(contains(alone.output, "MPI started 1 process, but a worker takes itself for rank 0 of 2"));
   CHECK(contains(alone.output, "mpirun -n 2"));
 
+  // mpirun's variables, which ddprun's workers inherit, make all of them one process of MPI.
+  const auto inside = run(mpirun(1, launch({"--standalone", "--nproc-per-node", "2"}) +
+                                        small_training({"--backend", "mpi"})),
+                          limit, one_thread);
+  INFO(inside.output);
+  CHECK(inside.status == 1);
+  CHECK(contains(inside.output, "MPI started 1 process, but a worker takes itself for rank "));
+  CHECK(contains(inside.output, "mpirun -n 2"));
+  CHECK_FALSE(contains(inside.output, "SIGSEGV"));
+
   const auto absent = run(small_training({"--backend", "mpi"}), limit,
                           {{"DDPRUN_MPI_MODULE", "/nonexistent/libddprun_mpi.so"}});
   INFO(absent.output);

@@ -2,11 +2,13 @@
 #include "worker/mpi/mpi_peers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "rendezvous/counted.h"
+#include "rendezvous/environment.h"
 #include "worker/cpu/reduce.h"
 #include "worker/progress_page.h"
 #include "worker/wording.h"
@@ -93,10 +95,30 @@ std::vector<Introduction> introduce(const WorkerEnv& env, int size,
   return std::move(both->all);
 }
 
+CommunicatorError not_of_mpi(int size, int rank, int world_size) {
+  return CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
+                           ", but a worker takes itself for " + rank_of_world(rank, world_size) +
+                           ": start all workers with mpirun -n " + std::to_string(world_size) +
+                           ", and leave the ranks to it");
+}
+
+// Workers of a launcher that mpirun has started have mpirun's variables, all of them those of one
+// process, with which MPI_Init of Open MPI crashes. So this is looked at before.
+MpiRuntime& runtime_for(const WorkerEnv& env) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const std::string text = rendezvous::environment_variable(name).value_or("");
+    int size = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    const bool told = error == std::errc() && stop == text.data() + text.size() && size > 0;
+    if (told && size != env.world_size) throw not_of_mpi(size, env.rank, env.world_size);
+  }
+  return MpiRuntime::get();
+}
+
 }  // namespace
 
 MpiPeers::MpiPeers(const WorkerEnv& env, const CommunicatorOptions& options)
-    : runtime_(MpiRuntime::get()),
+    : runtime_(runtime_for(env)),
       rank_(env.rank),
       world_size_(env.world_size),
       timeout_(options.collective_timeout),
@@ -129,11 +151,7 @@ MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
   for (const Introduction& one : introduce(env, size, deadline, options)) {
     hosts.insert(one.host);
     if (one.world_size != size || !ranks.insert(one.rank).second) {
-      throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
-                              ", but a worker takes itself for " +
-                              rank_of_world(one.rank, one.world_size) +
-                              ": start all workers with mpirun -n " +
-                              std::to_string(one.world_size) + ", and leave the ranks to it");
+      throw not_of_mpi(size, one.rank, one.world_size);
     }
   }
   Met met;
