@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 using Kind = StallStep::Kind;
 
 constexpr const char* waiting_phase = "\n";  // No program's own word for what it does.
+constexpr std::size_t phases_max = 1'024;    // A program may number its phases, for weeks.
 constexpr int looks_missed_max = 3;          // A busy machine holds up a look or two.
 // A process that waits wakes up now and then (heartbeats of libraries): so much of a processor, and
 // a moment of the kernel's own counting, is no work.
@@ -112,8 +113,18 @@ void StallDetector::learn(const Seen& before) {
   if (before.last.said == 0 || before.last.state == 't') return;
   Learnt& learnt = learnt_[phase_key(before.last)];
   learnt.longest = std::max(learnt.longest, stood(before));
+  learnt.left_at = clock_;
   int& times = learnt.times[before.last.rank];
   times = std::min(times + 1, limits_.passes);
+  if (learnt_.size() > phases_max) forget_a_phase();
+}
+
+// What comes back in each step has been left just now.
+void StallDetector::forget_a_phase() {
+  learnt_.erase(
+      std::min_element(learnt_.begin(), learnt_.end(), [](const auto& one, const auto& other) {
+        return one.second.left_at < other.second.left_at;
+      }));
 }
 
 bool StallDetector::stands(const Seen& rank) const {

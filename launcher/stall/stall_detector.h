@@ -101,6 +101,7 @@ class StallDetector {
   };
   struct Learnt {
     Milliseconds longest{0};   // In a phase that was left.
+    Milliseconds left_at{0};   // The last time, on the detector's clock.
     std::map<int, int> times;  // That it was seen to be, by rank.
   };
   struct Sorted {
@@ -112,6 +113,7 @@ class StallDetector {
   bool has_moved(const Seen& before, const RankLook& now) const;
   bool is_idle(const Seen& before, const RankLook& now) const;
   void learn(const Seen& before);
+  void forget_a_phase();
   Milliseconds stood(const Seen& rank) const { return clock_ - rank.since; }
   bool stands(const Seen& rank) const;
   Sorted sorted() const;
@@ -136,7 +138,7 @@ class StallDetector {
   Milliseconds clock_{0};
   std::optional<TimePoint> last_look_;
   std::map<int, Seen> seen_;              // By rank.
-  std::map<std::string, Learnt> learnt_;  // By phase.
+  std::map<std::string, Learnt> learnt_;  // By phase: the latest phases_max.
   // Of this stall.
   enum class Told { Nothing, Asked, Reported, Spared, Lost } told_ = Told::Nothing;
   StackFacts facts_;

@@ -131,6 +131,22 @@ TEST_CASE("16.3: one that goes on while its report is made is not lost", "[stall
   CHECK(node.last.kind == Kind::Nothing);
 }
 
+TEST_CASE("of phases that a program numbers only the latest are remembered", "[stall]") {
+  Node node(1);
+  const auto limit_of = [&](const std::string& phase) {
+    return node.detector.limit_of({.said = 1, .phase = phase});
+  };
+  for (int step = 0; step < 3'000; ++step) {
+    node.say(0, "forward", step);
+    node.look();
+    node.say(0, "save " + std::to_string(step));
+    node.look();
+  }
+  CHECK(limit_of("save 0") == 600s);  // As of one that nobody knows.
+  CHECK(limit_of("save 2500") == 60s);
+  CHECK(limit_of("forward") == 60s);
+}
+
 TEST_CASE("16.3: a phase that nobody knows has ten minutes, and then what it was seen to take",
           "[stall]") {
   Node node(2);
