@@ -105,7 +105,9 @@ void JobHistory::note_progress(const JobSnapshot& job) {
   if (step < 0) return;
   if (records_.beginnings.empty() || awaits_step_) {
     const double reached = records_.images_per_s.empty() ? 0 : records_.images_per_s.back().at;
-    records_.beginnings.push_back({step, reached, records_.last_s, attempts_ - 1});
+    if (records_.beginnings.size() < spans_max) {
+      records_.beginnings.push_back({step, reached, records_.last_s, attempts_ - 1});
+    }
     awaits_step_ = false;
   }
   append(records_.images_per_s, step, images_per_s);

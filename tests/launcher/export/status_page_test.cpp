@@ -95,6 +95,19 @@ TEST_CASE("17.2: a history of a month is as long as one of a day", "[launcher][e
   CHECK(curve.back().at == 99'999);
 }
 
+TEST_CASE("a history of thousands of restarts is bounded, too", "[launcher][export]") {
+  JobHistory history;
+  for (int attempt = 0; attempt < 3'000; ++attempt) {
+    JobSnapshot job = at_step(attempt + 1, 1, attempt);
+    job.failures_total = attempt;
+    history.add(job, attempt);
+  }
+  const RunRecords& seen = history.records();
+  CHECK(seen.beginnings.size() <= 1'000);
+  CHECK(seen.launchers[0].attempts.size() <= 1'000);
+  CHECK(seen.launchers[0].happenings.size() <= 200);
+}
+
 TEST_CASE("17.2: the page shows each rank, and words of others as text", "[launcher][export]") {
   JobHistory history;
   JobSnapshot job = at_step(41, 0.25);
