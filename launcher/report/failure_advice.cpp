@@ -342,6 +342,10 @@ std::string advice_for(const FirstCause& cause) {
   if (start_failed && cause.message.find("Too many open files") != std::string::npos) {
     return "the limit of open files is reached: raise it (ulimit -n)";
   }
+  if (start_failed && cause.message.find("Resource temporarily unavailable") != std::string::npos) {
+    return "the limit of processes and threads is reached: raise it (ulimit -u, or the container's "
+           "pids limit)";
+  }
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
   if (cause.hung_ms > 0) {
     return "its stack above, and those of the others further up, say where they stood; --on-stall "

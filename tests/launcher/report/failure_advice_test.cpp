@@ -199,6 +199,21 @@ TEST_CASE("ordinary failures get no advice", "[failure_advice]") {
   CHECK(for_stderr("no cheese", 7) == "");
 }
 
+TEST_CASE("a launcher that may have no more files or processes is told which limit to raise",
+          "[failure_advice]") {
+  const auto for_start = [](const std::string& message) {
+    return advice_for({.kind = FirstCause::Kind::StartFailed, .message = message});
+  };
+  CHECK(contains(for_start("cannot start worker 2: 'train': Too many open files"), "ulimit -n"));
+  // As the guard process, a thread and a worker are refused.
+  for (const char* what : {"cannot start the guard process: Resource temporarily unavailable",
+                           "cannot start worker 5: 'train': Resource temporarily unavailable (the "
+                           "limit of processes is reached (ulimit -u))"}) {
+    CHECK(contains(for_start(what), "ulimit -u, or the container's pids limit"));
+  }
+  CHECK(for_start("cannot start worker 0: 'train': Permission denied") == "");
+}
+
 TEST_CASE("source lines that a traceback quotes are not words of the failure", "[failure_advice]") {
   const std::string text =
       "Traceback (most recent call last):\n"
