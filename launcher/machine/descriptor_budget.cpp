@@ -26,6 +26,7 @@ constexpr std::size_t store_min = 64;  // A limit this low fails in any case, bu
 // named then.
 constexpr std::size_t free_min = 15;
 constexpr std::size_t free_min_per_worker = 2;
+constexpr std::size_t free_min_of_host = 2;  // Once it listens: its own connection's ends.
 
 }  // namespace
 
@@ -49,6 +50,17 @@ std::string descriptors_problem(std::size_t free, std::size_t limit, int workers
       "the limit of open files is {}, of which {} are free, and a launcher with {} needs {} file "
       "descriptors at the very least: raise it (ulimit -n)",
       limit, free, rendezvous::counted(workers, "worker"), needed);
+}
+
+std::string nodes_problem(std::size_t free, std::size_t limit, int workers, int nodes) {
+  const std::size_t needed = free_min_of_host + static_cast<std::size_t>(nodes - 1) +
+                             free_min_per_worker * static_cast<std::size_t>(workers);
+  if (free >= needed) return "";
+  return fmt::format(
+      "the limit of open files is {}, of which {} are free, and the host of a job of {} needs {} "
+      "file descriptors at the very least, one for each other node among them: raise it "
+      "(ulimit -n)",
+      limit, free, rendezvous::counted(nodes, "node"), needed);
 }
 
 }  // namespace ddprun::launcher

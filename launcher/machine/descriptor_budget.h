@@ -26,4 +26,7 @@ DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max
 // Why no job of `workers` on this node can begin when so many of `limit` are free; "" when it may.
 std::string descriptors_problem(std::size_t free, std::size_t limit, int workers);
 
+// The same for who hosts a job of `nodes`, once its endpoint is open.
+std::string nodes_problem(std::size_t free, std::size_t limit, int workers, int nodes);
+
 }  // namespace ddprun::launcher

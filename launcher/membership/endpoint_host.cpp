@@ -13,6 +13,7 @@
 
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/machine/this_machine.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/processes/child_process.h"
 #include "rendezvous/attempt_name.h"
@@ -69,6 +70,15 @@ std::size_t open_files_limit() {
   return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? static_cast<std::size_t>(files.rlim_cur) : 1'024;
 }
 
+// Those that find no place would be waited for until the join time-out, and blamed for it.
+void require_place_for_nodes(const LaunchOptions& options) {
+  if (options.nnodes_min < 2) return;
+  const OpenFiles files = open_files();
+  const std::string problem = nodes_problem(
+      files.free, files.limit, options.nproc_per_node + options.spares, options.nnodes_min);
+  if (!problem.empty()) throw EndpointError(problem);
+}
+
 // Empty without a key: then nobody is asked.
 std::function<bool(std::string_view, std::string_view)> proof_check(
     std::shared_ptr<const rendezvous::WorkerKey> key) {
@@ -110,6 +120,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
     if (in_use && plan.role == EndpointPlan::Role::HostIfFree) return nullptr;
     throw EndpointError(listen_problem(error, plan));
   }
+  require_place_for_nodes(options);
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
       io, job_limits(options, plan, node_id, job, host->server_->port()),
       host->callbacks(std::move(others)), host->strangers_, std::move(tls));

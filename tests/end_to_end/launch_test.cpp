@@ -128,6 +128,24 @@ TEST_CASE("14.3: with any number of descriptors a job runs or says at once that 
   CHECK(succeeded > 0);
 }
 
+TEST_CASE("a host with too few descriptors for the job's nodes says so and waits for none") {
+  const auto start = [](const std::string& nodes) {
+    return run({"/bin/bash", "-c",
+                "ulimit -n 50; exec " + binary("ddprun") + " --nnodes " + nodes +
+                    " --master-addr 127.0.0.1 --master-port " + std::to_string(free_port()) +
+                    " --rdzv-conf join_timeout=1 true"},
+               20s);
+  };
+
+  const auto too_many = start("60");
+  INFO(too_many.output);
+  CHECK(too_many.status == 70);
+  CHECK(contains(too_many.output, "the host of a job of 60 nodes needs 63 file descriptors"));
+  const auto few = start("3");
+  INFO(few.output);
+  CHECK(few.status == 71);
+}
+
 TEST_CASE("a limit on files that the launcher meets costs what was written, not the job") {
   const TemporaryFolder folder;
   const auto result = run(

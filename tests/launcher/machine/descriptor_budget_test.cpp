@@ -48,3 +48,14 @@ TEST_CASE("14.3: too few descriptors are named before anything waits", "[launche
   CHECK(descriptors_problem(17, 20, 1).empty());
   CHECK_FALSE(descriptors_problem(17, 20, 2).empty());
 }
+
+TEST_CASE("a host that cannot have a connection of each node says so before it waits for them",
+          "[launcher][descriptors]") {
+  CHECK(nodes_problem(12, 30, 1, 10) ==
+        "the limit of open files is 30, of which 12 are free, and the host of a job of 10 nodes "
+        "needs 13 file descriptors at the very least, one for each other node among them: raise it "
+        "(ulimit -n)");
+  CHECK(nodes_problem(13, 31, 1, 10).empty());
+  CHECK_FALSE(nodes_problem(13, 31, 2, 10).empty());
+  CHECK_FALSE(nodes_problem(13, 31, 1, 11).empty());
+}
