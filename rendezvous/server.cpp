@@ -37,6 +37,8 @@ constexpr int accepts_per_event_max = 256;
 constexpr std::chrono::microseconds turn_max{
     1'000};  // Then the rest of the io_context has its turn.
 constexpr std::chrono::milliseconds accept_pause{100};  // When descriptors have run out.
+// A launcher gives what its limit leaves (descriptor_budget.h).
+constexpr const char* raise_limit = " (raise the limit of open files, ulimit -n)";
 
 UniqueFd make_epoll() {
   UniqueFd fd(epoll_create1(EPOLL_CLOEXEC));
@@ -171,11 +173,11 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     if (!stranger && members >= members_max) {
       log_refused(fd.get(), std::to_string(members) +
                                 " connections are open, of connections_max = " +
-                                std::to_string(options.connections_max));
+                                std::to_string(options.connections_max) + raise_limit);
     } else if (!stranger && sessions.size_from(from) >= options.connections_per_address_max) {
       log_refused(fd.get(), "connections_per_address_max = " +
                                 std::to_string(options.connections_per_address_max) +
-                                " connections of this address are open");
+                                " connections of this address are open" + raise_limit);
     } else {
       const auto now = Clock::now();
       sessions.add(std::move(fd), from, now);

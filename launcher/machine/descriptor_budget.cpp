@@ -63,4 +63,12 @@ std::string nodes_problem(std::size_t free, std::size_t limit, int workers, int 
       limit, free, rendezvous::counted(nodes, "node"), needed);
 }
 
+std::string store_problem(const DescriptorBudget& budget, int workers) {
+  if (static_cast<std::size_t>(workers) <= budget.store_connections) return "";
+  return fmt::format(
+      "this host's limit of open files leaves {} connections for the job's store, and {} workers "
+      "are to use it, each with one at least, as PyTorch's do: raise the limit (ulimit -n)",
+      budget.store_connections, workers);
+}
+
 }  // namespace ddprun::launcher

@@ -29,4 +29,7 @@ std::string descriptors_problem(std::size_t free, std::size_t limit, int workers
 // The same for who hosts a job of `nodes`, once its endpoint is open.
 std::string nodes_problem(std::size_t free, std::size_t limit, int workers, int nodes);
 
+// Why so many workers of all nodes have no place in the store; "" when they have.
+std::string store_problem(const DescriptorBudget& budget, int workers);
+
 }  // namespace ddprun::launcher

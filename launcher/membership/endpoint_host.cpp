@@ -159,8 +159,9 @@ void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
     if (!problem.empty()) throw EndpointError(problem);
   }
   raise_open_files_limit();
-  const DescriptorBudget budget = share_descriptors(
-      open_files_limit(), options.nproc_per_node + options.spares, options.nnodes_max);
+  budget_ = share_descriptors(open_files_limit(), options.nproc_per_node + options.spares,
+                              options.nnodes_max);
+  const DescriptorBudget& budget = budget_;
   strangers_.total_max = budget.strangers;
   // The job's own nodes may all come at once, from behind one translated address.
   const auto own = std::min(static_cast<std::size_t>(options.nnodes_max), budget.strangers / 2);
@@ -186,6 +187,12 @@ void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& p
   // Workers of this node may come from any address of it, and from the one that they are told.
   for (const std::string& own : own_addresses()) store_access_.allow(own);
   store_access_.allow(plan.master_addr);
+}
+
+std::string EndpointHost::store_problem(int workers) {
+  if (workers <= workers_max_) return "";
+  workers_max_ = workers;
+  return launcher::store_problem(budget_, workers);
 }
 
 rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "launcher/machine/descriptor_budget.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/options/launch_options.h"
 #include "rendezvous/coordinator.h"
@@ -72,6 +73,10 @@ class EndpointHost {
 
   std::uint16_t port() const { return server_->port(); }
 
+  // Why the workers of an attempt, of all nodes, have no place in the store; "" when they have, and
+  // when that was said of as many before.
+  std::string store_problem(int workers);
+
   // Calls `on_idle` when all other agents have heard the verdict and gone, at the latest after
   // `limit`.
   void wait_until_idle(std::chrono::milliseconds limit, std::function<void()> on_idle) {
@@ -84,6 +89,8 @@ class EndpointHost {
   void admit_own(const LaunchOptions& options, const EndpointPlan& plan);
   rendezvous::CoordinatorCallbacks callbacks(OnOthers others);
 
+  DescriptorBudget budget_;
+  int workers_max_ = 0;  // Of all attempts so far.
   rendezvous::AccessList store_access_;
   rendezvous::Strangers::Limits strangers_;
   std::unique_ptr<rendezvous::Server> server_;

@@ -146,6 +146,21 @@ TEST_CASE("a host with too few descriptors for the job's nodes says so and waits
   CHECK(few.status == 71);
 }
 
+TEST_CASE("more workers than the store has room for are told of once, and of what to do") {
+  const auto result = run({"/bin/bash", "-c",
+                           "ulimit -n 700; exec " + binary("ddprun") +
+                               " --standalone --nproc-per-node 70 --max-restarts 1 "
+                               "sh -c '[ $TORCHELASTIC_RESTART_COUNT = 1 ]'"},
+                          30s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const std::string word = "leaves 64 connections for the job's store, and 70 workers";
+  const std::size_t first = result.output.find(word);
+  CHECK(first != std::string::npos);
+  CHECK(result.output.find(word, first + 1) == std::string::npos);
+}
+
 TEST_CASE("a limit on files that the launcher meets costs what was written, not the job") {
   const TemporaryFolder folder;
   const auto result = run(

@@ -358,6 +358,27 @@ TEST_CASE("connections over the limit are closed, and room is used again", "[ser
   CHECK(served);
 }
 
+TEST_CASE("who is refused for want of connections is told of with the way out", "[server]") {
+  ServerOptions options;
+  options.connections_max = 1;
+  ServerFixture f(options);
+  const auto log = std::make_shared<FirstLine>();
+  std::shared_ptr<spdlog::logger> usual;
+  f.run([&] {
+    usual = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
+  });
+
+  Client served(f);
+  served.sync();
+  CHECK(Client(f).closed());
+
+  f.run([&] { spdlog::set_default_logger(usual); });  // It has been said by now.
+  REQUIRE(log->said.wait_for(0s) == std::future_status::ready);
+  CHECK(log->said.get().find("1 connections are open, of connections_max = 1 (raise the limit of "
+                             "open files, ulimit -n)") != string::npos);
+}
+
 TEST_CASE("15.5: silent connections of strangers are few, and do not last", "[server]") {
   AccessList nobody;  // Loopback may, of course; other addresses of this machine may not.
   ServerOptions options;

@@ -59,3 +59,15 @@ TEST_CASE("a host that cannot have a connection of each node says so before it w
   CHECK_FALSE(nodes_problem(13, 31, 2, 10).empty());
   CHECK_FALSE(nodes_problem(13, 31, 1, 11).empty());
 }
+
+TEST_CASE("more workers than the store has connections for are named with the way out",
+          "[launcher][descriptors]") {
+  // 512 nodes with 8 workers each, where no more than 4,096 files may be open.
+  const DescriptorBudget budget = share_descriptors(4'096, 8, 512);
+  CHECK(store_problem(budget, 512 * 8) ==
+        "this host's limit of open files leaves 2112 connections for the job's store, and 4096 "
+        "workers are to use it, each with one at least, as PyTorch's do: raise the limit "
+        "(ulimit -n)");
+  CHECK(store_problem(budget, 2'112).empty());
+  CHECK(store_problem(share_descriptors(65'536, 8, 512), 512 * 8).empty());
+}
