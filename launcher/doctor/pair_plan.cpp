@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <set>
 
 namespace ddprun::launcher {
 namespace {
@@ -45,9 +46,12 @@ void add_ring(PairPlan& plan, int hosts) {
   if (hosts % 2 == 1) add_both_ways(plan, {{hosts - 1, 0}});
 }
 
-// The same ones in each run, so that two runs can be compared.
+// The same ones in each run, so that two runs can be compared. Who would meet a neighbour again, or
+// whom it has met here, has a rest.
 void add_sample(PairPlan& plan, int hosts) {
   constexpr int rounds = 4;
+  std::set<PairPlan::Pair> planned;
+  for (const Round& round : plan.rounds) planned.insert(round.begin(), round.end());
   std::uint64_t state = 1;
   std::vector<int> order(static_cast<std::size_t>(hosts));
   std::iota(order.begin(), order.end(), 0);
@@ -58,7 +62,8 @@ void add_sample(PairPlan& plan, int hosts) {
     }
     Round round;
     for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
-      round.emplace_back(order[i], order[i + 1]);
+      const PairPlan::Pair pair(order[i], order[i + 1]);
+      if (planned.insert(pair).second) round.push_back(pair);
     }
     plan.rounds.push_back(std::move(round));
   }

@@ -15,7 +15,7 @@ struct PairPlan {
   bool is_sample = false;  // Not every pair is in it.
 };
 
-// Each pair is there in both directions, but for those of the sample.
+// Each pair is there in both directions, but for those of the sample; none twice.
 PairPlan plan_pairs(int hosts);
 
 }  // namespace ddprun::launcher

@@ -288,7 +288,7 @@ TEST_CASE("17.3: no host has a part in two pairs at once, and up to 16 hosts all
         CHECK(busy.insert(from).second);
         CHECK(busy.insert(to).second);
         CHECK((from >= 0 && from < hosts && to >= 0 && to < hosts));
-        seen.emplace(from, to);
+        CHECK(seen.emplace(from, to).second);  // None is measured twice.
       }
     }
     INFO(hosts);
