@@ -88,9 +88,10 @@ void StallDetector::note(const RankLook& rank) {
     seen.last = rank;
     return;
   }
-  if (!is_new) learn(seen);
-  // Whoever it was that stood, the job is not where it was.
+  // Whoever it was that stood, the job is not where it was. Before learn(), by which the phase may
+  // last longer than this one stood.
   if (!is_new && stands(seen)) told_ = Told::Nothing;
+  if (!is_new) learn(seen);
   seen = {.last = rank, .since = clock_, .used_since = rank.used_ms};
 }
 

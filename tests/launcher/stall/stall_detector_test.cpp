@@ -330,6 +330,23 @@ TEST_CASE("17.2: what stacks say of collectives tells who is behind where nothin
   }
 }
 
+TEST_CASE("16.3: where one of two that stood goes on, the other is reported anew", "[stall]") {
+  const StallLimits limits = GENERATE(of(60s, true), StallLimits{.on_stall = OnStall::Fail});
+  Node node(3, limits);
+  node.train(2);
+  node.wait(0);
+  node.say(1, "forward", 2);
+  node.say(2, "backward", 2);
+  CHECK(node.pass(62s).back().behind == Ranks{1, 2});
+  CHECK_FALSE(contains(node.news.back().reason, "alike"));
+  node.detector.reported({});
+  node.say(1, "backward", 3);
+  const auto news = node.pass(1s);
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].kind == Kind::Report);  // And it is not lost by stacks of before.
+  CHECK(news[0].behind == Ranks{2});
+}
+
 TEST_CASE("16.3: workers that have ended, or are new, do not stand", "[stall]") {
   Node node(2, of(10s));
   node.train(2);
