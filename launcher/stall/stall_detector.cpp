@@ -91,7 +91,8 @@ void StallDetector::note(const RankLook& rank) {
   // Whoever it was that stood, the job is not where it was. Before learn(), by which the phase may
   // last longer than this one stood.
   if (!is_new && stands(seen)) told_ = Told::Nothing;
-  if (!is_new) learn(seen);
+  // Whom a debugger takes hold of has not left its phase.
+  if (!is_new && rank.state != 't') learn(seen);
   seen = {.last = rank, .since = clock_, .used_since = rank.used_ms};
 }
 

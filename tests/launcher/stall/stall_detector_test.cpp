@@ -347,6 +347,33 @@ TEST_CASE("16.3: where one of two that stood goes on, the other is reported anew
   CHECK(news[0].behind == Ranks{2});
 }
 
+TEST_CASE("16.3: a phase is known by who has left it, not by a debugger or by silence", "[stall]") {
+  SECTION("a debugger") {
+    Node node(1);
+    node.train(2);
+    node.say(0, "compile", 3);
+    node.pass(5s);
+    for (const char state : {'t', 'R', 't', 'R'}) {
+      node[0].state = state;
+      node.pass(5s);
+    }
+    CHECK(node.detector.limit_of(node[0]) == 600s);
+    node.say(0, "forward", 4);
+    node.look();
+    CHECK(node.detector.limit_of({.said = 1, .phase = "compile"}) == 60s);
+  }
+  SECTION("what a program did before its first word") {
+    Node node(1);
+    for (int second = 0; second < 30; ++second) {
+      node[0].used_ms += 900;
+      node.look();
+    }
+    node.say(0, "", 0);
+    node.look();
+    CHECK(node.detector.limit_of(node[0]) == 600s);
+  }
+}
+
 TEST_CASE("16.3: workers that have ended, or are new, do not stand", "[stall]") {
   Node node(2, of(10s));
   node.train(2);
