@@ -194,9 +194,7 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   ++signals_;
   // Who presses a key again wants an end now; a second SIGTERM changes nothing (docs/failures.md).
   const bool impatient = signals_ > 1 && (signal == SIGINT || signal == SIGQUIT);
-  if (signals_ == 1 && !left_with_) {
-    left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;
-  }
+  if (!left_with_) left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;
   const bool owes_word = std::exchange(checking_, false);
   if (holds_parked()) {
     if (!connected) end_ = left_with_;
@@ -205,8 +203,8 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   switch (state_) {
     case Joining:
     case Stopped:
-      if (!connected) return done(left_with_.value_or(128 + signal), "nobody to say goodbye to");
-      if (impatient) return done(left_with_.value_or(128 + signal), "somebody wants it over now");
+      if (!connected) return done(*left_with_, "nobody to say goodbye to");
+      if (impatient) return done(*left_with_, "somebody wants it over now");
       if (signals_ > 1) return stay("schedulers repeat SIGTERM");
       if (owes_word) return become(Stopped, "a signal, or unfit", {SayLeaving, ReportReaped});
       return become(Stopped, "a signal before there were workers, or after", {SayLeaving});

@@ -656,8 +656,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   }
   if (phase_ == Phase::Forming) return try_close(now);
   if (phase_ == Phase::Stopping) return check_reaped(now);
-  if (lost.part == Part::Succeeded) return check_succeeded();  // It had nothing left to do.
-  if (lost.part != Part::Running) return;
+  if (lost.part != Part::Running) return;  // It had nothing left to do.
   if (came_later(lost)) {
     return go_on_without_newcomer(
         fmt::format("{}, which had come later, was lost: {}", printed_name(lost.hello), why), now);
