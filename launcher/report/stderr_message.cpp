@@ -231,6 +231,13 @@ std::string rust_panic(const Lines& lines) {
   return "";
 }
 
+std::string words_of_signal(const Lines& lines, int signal) {
+  std::string message = python_fatal_error(lines);
+  if (message.empty() && signal == SIGABRT) message = uncaught_exception(lines);
+  if (message.empty() && signal == SIGABRT) message = words_before_abort(lines);
+  return message;
+}
+
 }  // namespace
 
 std::string without_middle(std::string_view text, std::size_t bytes_max) {
@@ -247,17 +254,14 @@ std::string without_middle(std::string_view text, std::size_t bytes_max) {
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {
   const Lines lines = split(tail);
   std::string message;
-  if (signal != 0) {
-    message = python_fatal_error(lines);
-    if (message.empty() && signal == SIGABRT) message = uncaught_exception(lines);
-    if (message.empty() && signal == SIGABRT) message = words_before_abort(lines);
-  } else if (exit_code != 0) {
+  if (signal == 0 && exit_code != 0) {
     message = python_traceback(lines);
     if (message.empty()) message = syntax_error(lines);
     if (message.empty()) message = rust_panic(lines);
-    // A shell reports the abort of the program that it ran as 128 + 6.
-    if (message.empty() && exit_code == 128 + SIGABRT) message = uncaught_exception(lines);
+    // A shell reports the death of the program that it ran as 128 + n.
+    if (message.empty() && exit_code > 128) signal = exit_code - 128;
   }
+  if (signal != 0) message = words_of_signal(lines, signal);
   return without_middle(message, message_bytes_max);
 }
 

@@ -161,6 +161,14 @@ TEST_CASE("a shell that reports the abort of its program is understood", "[stder
                             "  what():  std::bad_alloc\nAborted (core dumped)\n",
                             134, 0)
             .find("std::bad_alloc: std::bad_alloc") == 0);
+  CHECK(message_from_stderr("malloc(): corrupted top size\nAborted (core dumped)\n", 134, 0) ==
+        "malloc(): corrupted top size");
+  const std::string fatal =
+      "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f1 (most recent call first):\n"
+      "  File \"a.py\", line 1 in <module>\nSegmentation fault (core dumped)\n";
+  CHECK(message_from_stderr(fatal, 139, 0).find("Fatal Python error: Segmentation fault\n") == 0);
+  CHECK(message_from_stderr(fatal, 1, 0) == "");  // It ended otherwise: somebody quotes it.
+  CHECK(message_from_stderr("malloc(): corrupted top size\n", 139, 0) == "");
 }
 
 TEST_CASE("what the C library says before it aborts is the message", "[stderr_message]") {
