@@ -103,6 +103,7 @@ TEST_CASE("16.1: no new round begins before the word is given, and kept",
   CHECK(job.successions.back().job == "name");
   CHECK(job.successions.back().term == 1'003);
   CHECK(job.successions.back().round == RoundName{1'003, 1});
+  job.hear(Word::Kind::Refused);  // To nobody's question.
   CHECK_FALSE(job.finish);
 }
 

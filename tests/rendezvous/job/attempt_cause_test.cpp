@@ -80,6 +80,10 @@ TEST_CASE("the earlier failure is the cause, the exit status stays that of who e
 
   CHECK_FALSE(cause.heard_of(failure(3, 10s), first_moment + 60s));  // Between the two.
   CHECK(cause.get()->rank == 2);
+
+  AttemptCause killed = ended_by({.rank = 0, .signal = 9}, first_moment + 60s);
+  REQUIRE(killed.heard_of(failure(1, 5s), first_moment + 60s));
+  CHECK(exit_status_of(*killed.get()) == 128 + 9);
 }
 
 TEST_CASE("what has no age is not compared", "[rendezvous][attempt_cause]") {
@@ -91,6 +95,9 @@ TEST_CASE("what has no age is not compared", "[rendezvous][attempt_cause]") {
     AttemptCause worker_is_first = ended_by(failure(0), first_moment + 60s);
     CHECK_FALSE(worker_is_first.heard_of(failure(1, 30s, kind), first_moment + 60s));
     CHECK(worker_is_first.get()->rank == 0);
+    worker_is_first.ended_by(failure(2, 0s, kind), first_moment + 61s);  // Of more weight.
+    CHECK_FALSE(worker_is_first.heard_of(failure(1, 30s), first_moment + 61s));
+    CHECK(worker_is_first.get()->rank == 2);
   }
 }
 

@@ -127,6 +127,12 @@ TEST_CASE("an agent that waits for its rank may leave", "[rendezvous][job]") {
 
   CHECK(s.closed == std::vector<PeerId>{3});
   CHECK(s.got<Stop>(1).empty());
+
+  s.join_as(4, "host2", 1);
+  s.lose(4);  // As may its connection.
+  s.lose(2);
+  s.reap(1);
+  CHECK(s.got<RoundStart>(1).size() == 0);
 }
 
 TEST_CASE("a coordinator that slept gives a rank's holder its time again", "[rendezvous][job]") {

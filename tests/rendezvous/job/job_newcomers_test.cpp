@@ -1,4 +1,6 @@
 // What nodes that came after the first attempt can and cannot cost a job (newcomers.h).
+#include <csignal>
+
 #include "rendezvous/job/job.h"
 #include "tests/rendezvous/job/job_scenario.h"
 #include "tests/testing/catch.h"
@@ -77,6 +79,104 @@ TEST_CASE("15.5: of many that joined together and go one by one the second makes
   CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
 }
 
+TEST_CASE("15.5: after the second newcomer that goes the next attempt waits, as after a failure",
+          "[rendezvous][job]") {
+  JobLimits limits = elastic_job(1, 4, 1);
+  limits.restarts.backoff_first = 500ms;
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  s.join(10);
+  s.join(11);
+  founders_reap(s);
+  s.got<Stop>(1);
+
+  const bool politely = GENERATE(true, false);
+  const auto go = [&](PeerId peer) { politely ? s.say(peer, Leaving{SIGTERM}) : s.lose(peer); };
+  go(10);
+  CHECK(s.got_one<Stop>(1).why.ends_with("the others go on"));
+  founders_reap(s);
+  s.reap(10);
+  s.reap(11);
+  s.got<RoundStart>(1);
+  go(11);
+  s.reap(11);
+  CHECK(s.got_one<Stop>(1).why.find("the others go on in ") != std::string::npos);
+  founders_reap(s);
+  CHECK(s.got<RoundStart>(1).empty());
+  s.pass(500ms);
+  s.tick();
+
+  CHECK(s.got_one<RoundStart>(1).group_world_size == 2);
+}
+
+TEST_CASE("15.5: who is taken in and goes before the round begins has cost a stop, too",
+          "[rendezvous][job]") {
+  Scenario s = growing(9);
+  const bool under_way = GENERATE(true, false);  // The stop of another.
+  for (const PeerId peer : {10, 11}) {
+    if (under_way) s.fail(1);
+    s.join(peer);
+    if (under_way) {
+      founders_reap(s);  // It is in the next round, and goes as soon as that has begun.
+      s.lose(peer);
+    } else {
+      s.lose(peer);
+    }
+    founders_reap(s);
+  }
+  s.got<Stop>(1);
+
+  s.join(12);
+
+  CHECK(s.got<Stop>(1).empty());
+  CHECK(s.got_one<Waiting>(12).text.find("did not stay") != std::string::npos);
+}
+
+TEST_CASE("15.5: newcomers stand by at a new round, too, unless it lacks nodes without them",
+          "[rendezvous][job]") {
+  JobLimits limits = elastic_job(2, 4, 3);
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  come_and_go(s, 10);
+  come_and_go(s, 11);
+  s.join(12);
+  s.got<RoundStart>(1);
+  SECTION("without them there are enough") {
+    s.fail(1);
+    founders_reap(s);
+    CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
+    s.run_for(20'000ms, {1, 2, 12});  // Its time goes on.
+    founders_reap(s);
+    CHECK(s.got<RoundStart>(12).size() == 1);
+  }
+  SECTION("there are not") {
+    s.lose(2);
+    s.reap(1);
+    s.run_for(30'000ms, {1, 12});
+    CHECK(s.got<RoundStart>(12).size() == 1);
+  }
+}
+
+TEST_CASE("15.5: a newcomer that says goodbye and closes its connection has gone once",
+          "[rendezvous][job]") {
+  Scenario s = growing(1);
+  s.join(10);
+  founders_reap(s);
+  s.say(10, Leaving{SIGTERM});
+  s.reap(10);
+  s.lose(10);
+  founders_reap(s);
+  s.got<Stop>(1);
+
+  s.join(11);
+
+  CHECK(s.got<Stop>(1).size() == 1);  // It is taken in: one loss is covered.
+}
+
 TEST_CASE("15.5: a node that comes later cannot end the job", "[rendezvous][job]") {
   Scenario s = growing(0);
   s.join(3);
@@ -119,6 +219,37 @@ TEST_CASE(
   founders_reap(s);
 
   CHECK(s.over == exit_status::preempted);
+  CHECK(s.got_one<Finish>(2).cause->host == "host1");
+}
+
+TEST_CASE("newcomers alone ask for nothing of a job", "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.join(3);
+  s.join(4);
+  founders_reap(s);
+
+  s.ask_again(3);
+  s.ask_again(4);
+  s.fail(1);  // Because they are gone.
+  founders_reap(s);
+  s.reap(4);
+
+  CHECK_FALSE(s.over);
+}
+
+TEST_CASE("a newcomer's wish to be queued again is forgotten with its attempt",
+          "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.join(3);
+  founders_reap(s);
+  s.ask_again(3);
+  founders_reap(s);
+
+  s.fail(1);
+  s.ask_again(2);  // Its workers end so because those of 1 did.
+  founders_reap(s);
+
+  CHECK_FALSE(s.over);
 }
 
 TEST_CASE("a node that has settled in fails as the others do", "[rendezvous][job]") {

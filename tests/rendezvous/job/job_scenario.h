@@ -44,7 +44,8 @@ class Scenario {
   Scenario(JobLimits limits, const Inherited& inherited)
       : limits_(limits), job_(std::move(limits), inherited, now_) {}
 
-  void join(PeerId peer, std::optional<int> rank = {}, const std::string& run_id = "job") {
+  void join(PeerId peer, std::optional<int> rank = {}, const std::string& run_id = "job",
+            bool listens = true) {
     Hello hello{.run_id = run_id, .node_id = "node" + std::to_string(peer)};
     hello.host = "host" + std::to_string(peer);
     hello.address = "10.0.0." + std::to_string(peer);
@@ -54,7 +55,7 @@ class Scenario {
     hello.nproc = 2;
     hello.nnodes_min = limits_.round.nodes_min;
     hello.nnodes_max = limits_.round.nodes_max;
-    if (limits_.may_be_taken_over) hello.standby_port = 40'000 + static_cast<int>(peer);
+    if (limits_.may_be_taken_over && listens) hello.standby_port = 40'000 + static_cast<int>(peer);
     say(peer, hello);
   }
   // A member of the round that was, with what it had said in it.
@@ -105,6 +106,10 @@ class Scenario {
   void lose(PeerId peer) { take(job_.on_lost(peer, "it closed the connection", now_)); }
   void pass(std::chrono::milliseconds time) { now_ += time; }
   void tick() { take(job_.on_tick(now_)); }
+  std::optional<TimePoint::duration> due_in() const {
+    const auto next = job_.next_tick();
+    return next ? std::optional(*next - now_) : std::nullopt;
+  }
   // Lets time pass as a punctual timer would, while the peers given answer every heartbeat.
   void run_for(std::chrono::milliseconds time, const std::vector<PeerId>& alive) {
     for (const TimePoint end = now_ + time; now_ < end;) {

@@ -1,5 +1,6 @@
 // A job whose coordinator changes: what its members must know before, and what the next one makes
 // of the round that it finds (mandate.h).
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -84,6 +85,9 @@ TEST_CASE("16.1: a coordinator that loses sight of most nodes at once ends", "[r
     CHECK_FALSE(s.over);
     s.lose(2);
     CHECK(s.over == exit_status::coordinator_lost);
+    const Finish finish = s.got_one<Finish>(1);
+    CHECK_FALSE(finish.cause);  // No single loss is to blame.
+    CHECK(finish.may_rejoin);
   }
   SECTION("not where they said goodbye") {
     s.say(3, Leaving{SIGTERM});
@@ -98,6 +102,7 @@ TEST_CASE("16.1: who takes over goes on with the round, and the lost node costs 
   Scenario s = taken_over(of_three(1));
   s.come_back(2, 1, 4);
   s.come_back(3, 2, 4);
+  CHECK(std::count(s.members.begin(), s.members.end(), PeerId{3}) == 1);  // The store is theirs.
   CHECK(s.got_one<Welcome>(3).heartbeat_interval_ms == 1'000);
   const Stop stop = s.got_one<Stop>(3);
   CHECK(stop.attempt == 4);
@@ -153,6 +158,7 @@ TEST_CASE("16.1: one that comes from a later coordinator may have voted for it",
 
   s.rejoin(4, 3, term);
   CHECK(s.got<Moved>(4).size() == static_cast<std::size_t>(term));
+  CHECK(std::count(s.closed.begin(), s.closed.end(), PeerId{4}) == term);
   s.lose(2);
 
   CHECK((s.over == exit_status::coordinator_lost) == (term == 1));
@@ -252,17 +258,108 @@ TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over during a b
   limits.restarts.backoff_first = 10s;
   Scenario s(limits);
   for (const PeerId peer : {1, 2, 3}) s.join(peer);
-  for (int failure = 0; failure < 2; ++failure) {
+  s.progress(70);
+  for (int failure = 0; failure < 3; ++failure) {
     s.fail(3);
+    s.got<RoundStart>(2);
     for (const PeerId peer : {1, 2, 3}) s.reap(peer);
   }
-  s.got<RoundStart>(2);
+  REQUIRE(s.got<RoundStart>(2).empty());
 
   s.say(1, Leaving{SIGTERM});
 
   CHECK(s.got<HandOver>(2).size() == 1);
-  CHECK(s.got<Succession>(2).back().restarts_used == 2);
+  CHECK(s.closed == std::vector<PeerId>{1, 2, 3});
+  const Succession last = s.got<Succession>(2).back();
+  CHECK(last.restarts_used == 3);
+  CHECK(last.failures_in_a_row == 2);  // The first one that comes from outside is not counted.
+  CHECK(last.progress == 70);
   CHECK_FALSE(s.over);
+  CHECK_FALSE(s.due_in());  // And it does nothing more.
+}
+
+TEST_CASE("16.1: who leads a job that is to end hands nothing over", "[rendezvous][job]") {
+  SECTION("because its workers have failed") {
+    JobLimits limits = with_successors(3);
+    limits.restarts.restarts_max = 0;
+    limits.round.nodes_min = 2;
+    limits.round.last_call = 30s;
+    Scenario s(limits);
+    for (const PeerId peer : {1, 2, 3}) s.join(peer);
+    s.fail(3);
+    s.say(1, Leaving{SIGTERM});
+    for (const PeerId peer : {1, 2, 3}) s.reap(peer);
+    CHECK(s.over == 137);
+    CHECK(s.got<HandOver>(2).empty());
+  }
+  SECTION("because too few others stay after all") {
+    JobLimits limits = with_successors(3);
+    limits.round.nodes_min = 2;
+    limits.round.last_call = 30s;
+    Scenario s(limits);
+    for (const PeerId peer : {1, 2, 3}) s.join(peer);
+    s.fail(2);
+    s.say(1, Leaving{SIGTERM});
+    s.say(3, Leaving{SIGTERM});
+    for (const PeerId peer : {1, 2, 3}) s.reap(peer);
+    CHECK(s.over == exit_status::preempted);
+    CHECK(s.got_one<Finish>(2).cause->host == "host1");
+  }
+  SECTION("because of a node that does not lead, of a job that needs all") {
+    JobLimits limits = static_job(3, 3);
+    limits.may_be_taken_over = true;
+    Scenario s(limits);
+    for (const PeerId peer : {1, 2, 3}) s.join(peer);
+    s.say(3, Leaving{SIGTERM});
+    CHECK(s.got<HandOver>(2).empty());
+    CHECK(s.got_one<Stop>(2).final_verdict);
+  }
+}
+
+TEST_CASE("16.1: who comes back when the job is over hears how it ended", "[rendezvous][job]") {
+  Scenario s = taken_over(of_three(3));
+  for (const PeerId peer : {2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+  for (const PeerId peer : {2, 3}) s.reap(peer);
+  REQUIRE(s.over == exit_status::node_lost);
+  Hello again{.run_id = "job", .node_id = "node3"};
+  again.resumes = RoundSeat{0, 4, 2, true};
+  s.say(8, again);
+  const Finish finish = s.got_one<Finish>(8);
+  CHECK(finish.exit_status == exit_status::node_lost);
+  CHECK_FALSE(finish.may_rejoin);
+  CHECK(s.closed == std::vector<PeerId>{8});
+}
+
+TEST_CASE("16.1: what is said of this job's nodes in another job's name changes nothing",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.succession.council.pop_back();  // The third one has no seat, and so no name here.
+  Scenario s = taken_over(inherited);
+  s.come_back(2, 1, 4);
+  Hello other{.run_id = "another", .node_id = "node3"};
+  other.replaces = "node2";
+  s.say(7, other);
+  CHECK(s.got<Refused>(7).size() == 1);
+  other.resumes = RoundSeat{0, 4, 2, true};
+  s.say(8, other);
+  CHECK(s.got<Refused>(8).size() == 1);
+  s.say(9, Hello{.run_id = "job", .node_id = "node9", .elastic = true, .nnodes_max = 3});
+  CHECK(s.got<Succession>(2).back().resigned.empty());
+
+  s.come_back(3, 2, 4);
+  CHECK(s.got<Welcome>(3).size() == 1);  // Nobody has taken its place.
+}
+
+TEST_CASE("16.1: only who can be asked for its vote has a seat, and so many as can be asked",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(20);
+  limits.round.nodes_min = 20;
+  Scenario s(limits);
+  for (PeerId peer = 1; peer <= 20; ++peer) s.join(peer, {}, "job", /*listens=*/peer != 2);
+  const Council council = s.got<Succession>(1).back().council;
+  REQUIRE(council.size() == council_max);
+  CHECK(council[0].node_id == "node1");
+  CHECK(council[1].node_id == "node3");
 }
 
 TEST_CASE("16.1: nobody could go on from a round that has never begun", "[rendezvous][job]") {

@@ -27,6 +27,7 @@ TEST_CASE("nodes start together once all have joined", "[rendezvous][job]") {
   CHECK(s.got<RoundStart>(2).empty());
   s.join(1);
 
+  CHECK(s.got<Succession>(1).empty());  // Nobody takes over a job that was not to be.
   const RoundStart first = s.got_one<RoundStart>(1);
   const RoundStart second = s.got_one<RoundStart>(2);
   CHECK(first.rank_base == 0);
@@ -222,6 +223,29 @@ TEST_CASE("the second restart in a row waits out its backoff", "[rendezvous][job
   s.tick();
   CHECK(s.got_one<RoundStart>(1).attempt == 2);
   CHECK(s.got<RoundStart>(2).size() == 3);
+}
+
+TEST_CASE("how long an attempt ran is counted from its own start, and told with its number",
+          "[rendezvous][job]") {
+  JobLimits limits = with_backoff();
+  limits.restarts.restarts_max = 2;
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+  s.run_for(3'600'000ms, {1, 2});  // This one was healthy.
+  const auto fail_after_2_s = [&] {
+    s.run_for(2'000ms, {1, 2});
+    s.got<RoundStart>(1);
+    s.fail(2, {.rank = 1, .pid = 77, .exit_code = 1});
+    s.reap(1);
+    s.reap(2);
+    return s.got<RoundStart>(1).size() == 1;  // At once.
+  };
+  CHECK(fail_after_2_s());
+  CHECK_FALSE(fail_after_2_s());
+  fail_after_2_s();
+
+  CHECK(s.got_one<Finish>(1).cause->attempt == 2);
 }
 
 TEST_CASE("Ctrl-C during the backoff ends the job", "[rendezvous][job]") {
@@ -476,6 +500,7 @@ TEST_CASE("a signal during a restart ends the job instead", "[rendezvous][job]")
   s.fail(1);
 
   s.say(2, Leaving{15});
+  CHECK_FALSE(s.over);  // Not before the workers are gone.
   s.reap(1);
   s.reap(2);
 
@@ -614,7 +639,8 @@ TEST_CASE("a spare stands by and replaces a lost node", "[rendezvous][job]") {
   Scenario s(elastic_job(2, 2, 1));
   for (const PeerId peer : {1, 2, 3}) s.join(peer);
   CHECK(s.got<RoundStart>(3).empty());
-  CHECK(s.got_one<Waiting>(3).text.find("as a spare") != std::string::npos);  // 14.8: hears why.
+  const std::string why = s.got_one<Waiting>(3).text;  // 14.8: hears it.
+  CHECK(why == "all places are taken; this node stands by as a spare");
 
   s.lose(2);
   s.reap(1);
@@ -745,6 +771,10 @@ TEST_CASE("15.5: a coordinator that slept gives members their time to start agai
   s.tick();
 
   CHECK(s.got<Stop>(1).empty());
+  s.run_for(29'000ms, {1, 2});
+  CHECK(s.got<Stop>(1).empty());
+  s.run_for(1'000ms, {1, 2});
+  CHECK(s.got<Stop>(1).size() == 1);  // And no more than that.
 }
 
 TEST_CASE("15.5: a member that never says that its workers are gone does not hold up the others",
@@ -760,6 +790,25 @@ TEST_CASE("15.5: a member that never says that its workers are gone does not hol
 
   CHECK(s.closed == std::vector<PeerId>{2});
   CHECK_FALSE(s.got<Waiting>(1).empty());  // For another node 1.
+}
+
+TEST_CASE("a coordinator sleeps until the first of what is due", "[rendezvous][job]") {
+  JobLimits limits = elastic_job(2, 3, 1);
+  limits.heartbeat_interval = 40s;
+  limits.heartbeat_timeout = 500s;
+  Scenario s(limits);
+  s.mute = {2};
+  s.join(1);
+  CHECK(s.due_in() == FormingRound::repeat);  // The others hear again who is missing.
+  s.join(2);
+  s.pass(6s);
+  s.tick();
+  CHECK(s.due_in() == FormingRound::repeat - 6s);
+  s.run_for(24s, {1, 2});
+  REQUIRE(s.got<RoundStart>(2).size() == 1);
+  CHECK(s.due_in() == 10s);  // The beat.
+  s.run_for(10s, {1, 2});
+  CHECK(s.due_in() == 20s);  // The workers of 2 have not started.
 }
 
 TEST_CASE("15.3: the store is for those that have workers now", "[rendezvous][job]") {

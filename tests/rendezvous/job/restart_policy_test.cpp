@@ -157,6 +157,20 @@ TEST_CASE("16.3: one loss in a row that no program had a part in is not counted"
   }
 }
 
+TEST_CASE("nodes that come and go make attempts wait as failures do, and use no restart",
+          "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 20}, seed);
+
+  CHECK(policy.on_departure(2s, /*progressed=*/false) == 0ms);
+  const Milliseconds second = policy.on_departure(2s, /*progressed=*/false);
+  CHECK(second >= 250ms);
+  CHECK(second <= 500ms);
+  CHECK(policy.on_departure(2s, /*progressed=*/true) == 0ms);
+  CHECK(policy.on_failure(exit_code(1), 2s).delay > 0ms);  // Of the same row.
+  CHECK(policy.on_departure(60s, /*progressed=*/false) == 0ms);
+  CHECK(policy.used() == 1);
+}
+
 TEST_CASE("without backoff no restart waits", "[rendezvous][restart]") {
   RestartPolicy policy({.restarts_max = 9, .backoff_first = 0ms, .same_failures_max = 0}, seed);
 
@@ -189,11 +203,21 @@ TEST_CASE("what ends differently, at another worker or late is not the same fail
           "[rendezvous][restart]") {
   const RestartLimits limits{.restarts_max = 99, .same_failures_max = 2};
   RestartPolicy by_code(limits, seed), by_rank(limits, seed), late(limits, seed);
+  RestartPolicy by_signal(limits, seed), by_host(limits, seed), by_words(limits, seed);
+  RestartPolicy by_kind(limits, seed);
 
   for (int i = 0; i < 10; ++i) {
+    const bool odd = i % 2 == 1;
+    FirstCause said = exit_code(1, odd ? 1 : 0);
+    said.last_stderr = odd ? "disk full\n" : "connection refused\n";
     CHECK(by_code.on_failure(exit_code(i % 2 + 1), 2s).restart);
     CHECK(by_rank.on_failure(exit_code(1, i % 2), 2s).restart);
     CHECK(late.on_failure(exit_code(1), i % 2 == 0 ? 2s : 10s).restart);
+    CHECK(by_signal.on_failure({.rank = 1, .signal = odd ? SIGSEGV : SIGABRT}, 2s).restart);
+    CHECK(by_host.on_failure({.host = odd ? "a" : "b", .rank = 1, .exit_code = 1}, 2s).restart);
+    CHECK(by_words.on_failure(said, 2s).restart);
+    const auto kind = odd ? FirstCause::Kind::WorkerFailed : FirstCause::Kind::StartFailed;
+    CHECK(by_kind.on_failure({.kind = kind, .rank = 1, .exit_code = 1}, 2s).restart);
   }
 }
 
