@@ -249,6 +249,18 @@ TEST_CASE("16.3: whatever ends the job, or this node's part in it, ends parked w
   }
 }
 
+TEST_CASE("an agent that was cut off and is back in a round is one as any other",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.cut_off();
+  REQUIRE(agent.workers_reaped().actions == Actions{Rejoin});
+  REQUIRE(agent.round_started().actions == Actions{StartWorkers});
+
+  CHECK(agent.stop_received(SIGTERM, {}).actions == Actions{ParkWorkers});
+  CHECK(agent.stop_received(SIGTERM, {}).actions == Actions{ParkWorkers});
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+}
+
 TEST_CASE("an agent that had succeeded takes part in a restart", "[launcher][agent_state]") {
   AgentStateMachine agent = running_agent();
   agent.workers_succeeded();
@@ -370,6 +382,7 @@ TEST_CASE("a second Ctrl-C kills, a second SIGTERM does not", "[launcher][agent_
 
   CHECK(agent.signal_received(SIGTERM, true).actions.empty());
   CHECK(agent.signal_received(SIGINT, true).actions == Actions{KillWorkers});
+  CHECK(agent.signal_received(SIGQUIT, true).actions == Actions{KillWorkers});
 }
 
 TEST_CASE("a signal while workers are being stopped is passed on", "[launcher][agent_state]") {

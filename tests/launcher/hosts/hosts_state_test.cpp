@@ -74,7 +74,10 @@ TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
   CHECK(acts(state.hello(2, at(1))).empty());
   CHECK(acts(state.hello(0, at(2))).empty());
   CHECK(acts(state.hello(1, at(3))) == "tell 0");
+  CHECK(acts(state.hello(0, at(4))).empty());  // Once is enough.
+  CHECK_FALSE(state.turned_away(1, at(4)));    // Its login is over.
   CHECK(acts(state.opened()) == "tell 1, tell 2");
+  CHECK(acts(state.opened()).empty());
   CHECK_FALSE(state.has_begun());
   state.begun();
   CHECK(state.has_begun());
@@ -169,18 +172,31 @@ TEST_CASE("17.3: an endpoint that never opens ends the job", "[hosts]") {
   state.hello(0, at(1));
   state.hello(1, at(1));
   CHECK(state.deadline() == at(2'001));
+  CHECK(acts(state.deadline_passed(at(2'000))).empty());
   CHECK(acts(state.deadline_passed(at(2'001))) == "kill 0, kill 1");
+  CHECK(state.deadline() == at(2'501));
   CHECK(late(state) == "0 opening");
+}
+
+TEST_CASE("17.3: a job that is refused ends all hosts in order", "[hosts]") {
+  HostsState state = running(2);
+  const HostsStep step = state.refuse("two of them are one machine", at(10));
+  CHECK(acts(step) == "signal 0=15, signal 1=15");
+  CHECK(step.reason == "two of them are one machine");
+  CHECK(state.deadline() == at(5'010));
 }
 
 TEST_CASE("17.3: the first Ctrl-C asks, the second reaches everyone too, the third cuts off",
           "[hosts]") {
   HostsState state = running(2);
-  CHECK(acts(state.signal(SIGINT, at(10))) == "signal 0=2, signal 1=2");
+  const int signal = GENERATE(SIGINT, SIGQUIT);
+  const std::string passed_on =
+      "signal 0=" + std::to_string(signal) + ", signal 1=" + std::to_string(signal);
+  CHECK(acts(state.signal(signal, at(10))) == passed_on);
   CHECK(state.deadline() == at(5'010));
-  CHECK(acts(state.signal(SIGINT, at(20))) == "signal 0=2, signal 1=2");
+  CHECK(acts(state.signal(signal, at(20))) == passed_on);
   CHECK(state.deadline() == at(520));
-  CHECK(acts(state.signal(SIGINT, at(30))) == "kill 0, kill 1");
+  CHECK(acts(state.signal(signal, at(30))) == "kill 0, kill 1");
   state.ended(0, Verdict::Success, at(40));
   CHECK(acts(state.ended(1, Verdict::None, at(41))) == "finish");
 }
@@ -197,6 +213,9 @@ TEST_CASE("17.3: Ctrl-C while hosts are reached ends their connections", "[hosts
 TEST_CASE("17.3: who does not end after a signal is cut off", "[hosts]") {
   HostsState state = running(2);
   state.signal(SIGTERM, at(10));
+  for (int again = 0; again < 3; ++again) {  // Schedulers repeat it, and nobody is in a hurry.
+    CHECK(acts(state.signal(SIGTERM, at(10))) == "signal 0=15, signal 1=15");
+  }
   state.ended(0, Verdict::Success, at(20));
   CHECK(acts(state.deadline_passed(at(5'010))) == "kill 1");
   CHECK(late(state) == "1 ending");

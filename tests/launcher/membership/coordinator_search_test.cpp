@@ -87,6 +87,17 @@ TEST_CASE("a member that loses its coordinator has a part in the election, and n
   }
 }
 
+TEST_CASE("what comes late of an earlier round changes nothing of a member's place",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  CHECK_FALSE(search.hears(RoundStart{.attempt = 2, .term = 1, .group_rank = 0}, start));
+  CHECK_FALSE(search.hears(Stop{.attempt = 2, .final_verdict = true, .term = 1}, start));
+  REQUIRE(search.round().seat());
+  CHECK(search.round().seat()->group_rank == 2);
+  CHECK(search.hears(Stop{.attempt = 3, .term = 1}, start));
+  CHECK(search.lost("it is silent", true, false, start).then == Then::Elect);
+}
+
 TEST_CASE("a node that only stood by joins again, once it can have heard who leads",
           "[launcher][coordinator_search]") {
   CoordinatorSearch search = spare();
@@ -103,6 +114,20 @@ TEST_CASE("a node that only stood by joins again, once it can have heard who lea
   CHECK(search.is_over(start + limits.election_limit));
 }
 
+TEST_CASE("a node that stood by joins again at once where there is nobody to hear from",
+          "[launcher][coordinator_search]") {
+  SearchLimits with = limits;
+  bool silent = false;
+  SECTION("its own connection broke: the coordinator may be well") { silent = true; }
+  SECTION("nobody takes the job over") { with.may_be_taken_over = false; }
+  SECTION("something else names who leads") { with.meets_elsewhere = true; }
+  CoordinatorSearch search = joining(with);
+  search.welcomed();
+  hears_of_round(search, 1);
+  CHECK(search.lost("", silent, false, start).then == Then::Lost);
+  CHECK(search.joins_again("a2", false, start).pause == 0ms);
+}
+
 TEST_CASE("a node that was cut off joins again at once, and has its whole join timeout",
           "[launcher][coordinator_search]") {
   CoordinatorSearch search = member();
@@ -113,6 +138,16 @@ TEST_CASE("a node that was cut off joins again at once, and has its whole join t
   CHECK_FALSE(search.round().seat());
   CHECK_FALSE(search.is_over(start + 59s));
   CHECK(search.lost("it closed the connection", false, false, start).pause == 250ms);
+}
+
+TEST_CASE("a node that was sent away with a last word hears of the next loss again",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  search.hears(Finish{.exit_status = exit_status::node_lost, .may_rejoin = true}, start);
+  search.joins_again("a2", false, start);
+  search.connects();
+  search.welcomed();
+  CHECK(search.lost("it closed the connection", false, false, start).then != Then::Nothing);
 }
 
 TEST_CASE("one that led and knows of nobody else waits no longer than an election",
@@ -160,6 +195,22 @@ TEST_CASE("a node goes where it is sent, and elsewhere only while it has time",
     const Seat itself{.node_id = "a", .address = "10.0.0.1", .port = 1};
     CHECK(search.goes_where(itself, false, start).pause == 250ms);
     CHECK(search.target() == nullptr);
+  }
+  SECTION(
+      "not to where nobody answered, and back to the endpoint only where that names who leads") {
+    search.named(b);
+    search.unreachable("", false, start);
+    REQUIRE(search.target() == nullptr);
+    search.goes_where(c, false, start);
+    CHECK(*search.target() == c);
+    search.goes_where({}, false, start);
+    CHECK(*search.target() == c);
+    SearchLimits with = limits;
+    with.meets_elsewhere = true;
+    CoordinatorSearch met = joining(with);
+    met.goes_where(b, false, start);
+    met.goes_where({}, false, start);
+    CHECK(met.target() == nullptr);
   }
   SECTION("when its time is over") {
     CHECK(search.goes_where(b, false, start + 60s).then == Then::Unreachable);
@@ -256,6 +307,12 @@ TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was
   CHECK(inherited.succession.round.attempt == 3);
   CHECK(search.resumes());
   CHECK_FALSE(search.leads({.term = 3, .given = {}}, start + 2h).handed_over);
+
+  // What it has handed over and lost all the same is no longer its to give.
+  search.hands_over(true);
+  CHECK(search.gives_up({.why = "no majority"}).why == "it has handed the job over; no majority");
+  CHECK(search.lost("it is silent", true, false, start).then == Then::Elect);
+  CHECK_FALSE(search.leads({.term = 4, .given = {}}, start + 2h).handed_over);
 
   // Who has no part in the round looks for where it goes on.
   const SearchStep step = spare().hands_over(false);

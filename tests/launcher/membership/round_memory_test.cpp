@@ -45,6 +45,23 @@ TEST_CASE("16.1: a node knows its place, and repeats what it said in this round 
   memory.heard(RoundStart{.attempt = 5, .term = 1}, first_moment);
   CHECK(memory.said().empty());
   CHECK(memory.seat()->attempt == 5);
+
+  memory.said(Started{5});
+  memory.heard(Finish{.exit_status = 74, .may_rejoin = true}, first_moment);
+  memory.forget("me");  // As a new node it has said and heard nothing.
+  CHECK(memory.said().empty());
+  CHECK_FALSE(memory.finish_heard());
+}
+
+TEST_CASE("a job is over for a node by a last word that lets nobody come back",
+          "[launcher][round_memory]") {
+  RoundMemory memory = in_round(0, 0);
+  memory.heard(Finish{.exit_status = exit_status::node_lost, .may_rejoin = true}, first_moment);
+  CHECK_FALSE(memory.job_is_over());
+  memory.heard(Finish{.exit_status = exit_status::coordinator_lost}, first_moment);
+  CHECK_FALSE(memory.job_is_over());  // It may go on elsewhere.
+  memory.heard(Finish{.exit_status = 0}, first_moment);
+  CHECK(memory.job_is_over());
 }
 
 TEST_CASE("16.3: who takes a round over hears with how many workers each node is in it",
@@ -111,6 +128,7 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
           "[launcher][round_memory]") {
   CHECK_FALSE(RoundMemory().could_go_on());
   RoundMemory memory = in_round(0, 0);
+  memory.said(Started{0});
   CHECK(memory.could_go_on());
   CHECK_FALSE(memory.ends());
   SECTION("not with a new life") { memory.forget("me"); }

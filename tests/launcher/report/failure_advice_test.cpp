@@ -2,6 +2,7 @@
 #include "launcher/report/failure_advice.h"
 
 #include <csignal>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,20 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
     INFO(advice);
     CHECK(contains(advice, known.part_of_advice));
     CHECK(contains(for_stderr(known.message), known.part_of_advice));
+    // Said long before an error of another kind, only what nothing else says is its cause.
+    const std::set<std::string> anywhere = {"ulimit -l unlimited",
+                                            "memory is defective",
+                                            "NCCL_SOCKET_IFNAME",
+                                            "GLOO_SOCKET_IFNAME",
+                                            "same GPU",
+                                            "/dev/shm is full",
+                                            "data loader process",
+                                            "shared library is missing"};
+    std::string before = std::string(known.message) + '\n';
+    for (int line = 0; line < 40; ++line) before += "a line\n";
+    const std::string then = advice_for(
+        {.exit_code = 1, .message = "KeyError: 'x'", .last_stderr = before + "KeyError: 'x'"});
+    CHECK(contains(then, known.part_of_advice) == anywhere.contains(known.part_of_advice));
   }
 }
 
@@ -224,6 +239,15 @@ TEST_CASE("source lines that a traceback quotes are not words of the failure", "
 
   CHECK(for_stderr(text) == "");
   CHECK(for_message("ValueError: x\n" + text) == "");
+  // Of several errors, whose lines all are indented, and of a syntax error, which has no headline.
+  CHECK(for_stderr("  + Exception Group Traceback (most recent call last):\n"
+                   "  |   File \"a.py\", line 3, in <module>\n"
+                   "  |     raise ExceptionGroup(\"Too many open files\", errors)\n"
+                   "  | ExceptionGroup: all of them (1 sub-exception)\n") == "");
+  CHECK(for_stderr("  File \"a.py\", line 1\n    print \"Permission denied\"\n    ^^^^^^\n"
+                   "SyntaxError: Missing parentheses in call to 'print'\n") == "");
+  // What comes after a traceback counts again, also indented.
+  CHECK(contains(for_stderr(text + "  df: /data: No space left on device\n"), "a disk is full"));
   CHECK(for_stderr("[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\", line 1\n"
                    "[rank0]:     f(\"Too many open files\")\n[rank0]: ValueError: y\n") == "");
 }

@@ -56,6 +56,67 @@ TEST_CASE("the report names the first cause, its place and its signal",
   check_contains(text, "exit status 139");
 }
 
+TEST_CASE("the whole of a report, each row where it belongs", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.local_workers[1].note = "it hangs in the kernel";
+  report.log_dir = "/logs";
+  const std::string rule(60, '-');
+  CHECK(to_text(report) ==
+        rule +
+            "\ntrain FAILED: rank 3 (pid 4127 on host-b) was killed by SIGSEGV after 12 s\n"
+            "first cause\n"
+            "  host        host-b (another node)\n"
+            "  node        1\n"
+            "  rank        3 (local rank 1)\n"
+            "  pid         4127\n"
+            "  ended       killed by SIGSEGV (signal 11), core dumped\n"
+            "  after       12 s\n"
+            "  attempt     2 (started 3, --max-restarts 2)\n"
+            "  message\n"
+            "    bad pointer\n"
+            "  last lines of its stderr\n"
+            "    line 1\n"
+            "    line 2\n"
+            "  other workers of this node\n"
+            "    rank 0 (local rank 0, pid 10): stopped (killed by SIGTERM (signal 15))\n"
+            "    rank 1 (local rank 1, pid 11): failed too, later (exit code 1); it hangs in the "
+            "kernel\n"
+            "  logs        /logs\n"
+            "  exit status 139\n" +
+            rule);
+
+  // A node has no rank of a worker and no process, and only the first rank of a node is 0.
+  report.cause = FirstCause{.kind = FirstCause::Kind::NodeLost,
+                            .host = "host-a",
+                            .node_rank = 0,
+                            .message = "it closed the connection"};
+  report.local_workers.clear();
+  report.log_dir.clear();
+  CHECK(to_text(report) == rule +
+                               "\ntrain FAILED: node 0 (host-a) was lost: it closed the "
+                               "connection\n"
+                               "first cause\n"
+                               "  host        host-a\n"
+                               "  node        0\n"
+                               "  attempt     0 (started 3, --max-restarts 2)\n"
+                               "  exit status 139\n" +
+                               rule);
+}
+
+TEST_CASE("who recorded its error and ended behind another is told with both ends",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.this_host = "host-b";
+  report.cause->ended_first = "rank 1 (pid 11 on host-b) ended with exit code 1 after 13 s";
+  report.local_workers.push_back(
+      {.rank = 3, .local_rank = 1, .pid = 4127, .exit_code = 7, .before_the_cause = true});
+  check_contains(to_text(report),
+                 "  failed      after 12 s, when it recorded its error\n"
+                 "  ended       failed too (exit code 7)\n"
+                 "  ended first rank 1 (pid 11 on host-b) ended with exit code 1 after 13 s\n"
+                 "  attempt ");
+}
+
 TEST_CASE("what a worker's last words would do to a terminal is shown instead",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
@@ -158,6 +219,8 @@ TEST_CASE("the report as JSON holds the same facts", "[launcher][failure_report]
 
   CHECK(json["exit_status"] == 139);
   CHECK(json["first_cause"]["signal_name"] == "SIGSEGV");
+  report.cause->signal = 0;
+  CHECK(nlohmann::json::parse(to_json(report))["first_cause"]["signal_name"] == "");
   CHECK(json["first_cause"]["rank"] == 3);
   CHECK(json["workers"].size() == 2);
   CHECK(json["workers"][0]["stopped"] == true);
@@ -173,6 +236,26 @@ TEST_CASE("the launcher's own error file can be read like a worker's",
   CHECK(message["errorCode"] == 139);
   CHECK(message["extraInfo"]["timestamp"] == "1700000000");
   check_contains(error_file_message(content), "rank 3 (pid 4127 on host-b) was killed by SIGSEGV");
+}
+
+TEST_CASE("the culprit's own error file is passed on, with how it ended",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.culprits_error_file = R"({"message": {"message": "KeyError: 'x'", "extraInfo": {}}})";
+  const auto code = [&] { return nlohmann::json::parse(to_error_file(report))["message"]; };
+  CHECK(code()["errorCode"] == -SIGSEGV);  // Python's way.
+  CHECK(code()["message"] == "KeyError: 'x'");
+  report.cause->signal = 0;
+  report.cause->exit_code = 9;
+  CHECK(code()["errorCode"] == 9);
+  // Its own end, where another one's became the job's.
+  report.local_workers.push_back({.rank = 3, .pid = 4127, .exit_code = 5});
+  CHECK(code()["errorCode"] == 5);
+  report.culprits_error_file = "of another format";
+  CHECK(code()["errorCode"] == 139);
+  CHECK(code()["extraInfo"]["py_callstack"] == "bad pointer");
+  report.cause->message.clear();
+  check_contains(code()["extraInfo"]["py_callstack"], "rank 3 (pid 4127 on host-b)");
 }
 
 TEST_CASE("both of torch's error file formats are read", "[launcher][failure_report]") {
@@ -253,6 +336,17 @@ TEST_CASE("memory, core dump, logs and advice are told", "[launcher][failure_rep
   CHECK(cause["core"] == "/cores/core.4127");
   CHECK(cause["log_files"].size() == 2);
   CHECK(cause["advice"].get<std::string>().find("memory ran out") == 0);
+  CHECK(cause["signal_name"] == "SIGKILL");
+
+  report.cause->memory_peak_bytes = 0;  // Of an older kernel.
+  report.cause->advice = std::string(90, 'x') + " is one word";
+  report.local_workers = {{.rank = 0, .pid = 1}};
+  const std::string other = to_text(report);
+  check_contains(other, "  memory      ran out: the limit is 64.0 MiB\n");
+  check_contains(other, "  advice      " + std::string(90, 'x') + "\n              is one word\n");
+  check_contains(other, "(local rank 0, pid 1): succeeded\n");
+  report.cause->memory_limit_bytes = 0;
+  check_contains(to_text(report), "  memory      ran out: the kernel killed it\n");
 }
 
 TEST_CASE("a job that succeeded has a report without a cause", "[launcher][failure_report]") {
@@ -285,6 +379,12 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
 
   report.cause->last_stderr = "Traceback (most recent call last):\n  File \"a\"\nValueError: no";
   CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
+
+  report.cause->message = "no";  // As an error file has it.
+  report.cause->last_stderr = "[rank3]: ValueError: no";
+  CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
+  report.cause->last_stderr = "[rank 3 says no\nworker 2: no\n";  // No name of a program.
+  check_contains(to_text(report), "    [rank 3 says no\n    worker 2: no\n");
 }
 
 TEST_CASE("17.1: a worker's own name before its words does not make them others",
@@ -310,6 +410,37 @@ TEST_CASE("17.1: a worker's own name before its words does not make them others"
   CHECK_FALSE(tells_all(report));
 }
 
+TEST_CASE("a report tells all that workers said, or names where the rest is",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  CHECK(tells_all(report));
+  report.local_workers[0].message = "one line";
+  CHECK(tells_all(report));
+  SECTION("of another one only the first line is shown") {
+    report.local_workers[0].message = "one line\nand another";
+    CHECK_FALSE(tells_all(report));
+  }
+  SECTION("of many others not all are listed") {
+    report.local_workers.resize(7, {.rank = 9, .pid = 1});
+    CHECK_FALSE(tells_all(report));
+  }
+  SECTION("a long message is cut") {
+    for (int line = 0; line < 17; ++line) report.cause->message += "\nline";
+    CHECK(tells_all(report));
+    report.cause->message += "\nline";
+    CHECK_FALSE(tells_all(report));
+    check_contains(to_text(report), "  [... 2 lines ...]\n");
+  }
+  SECTION("the cause's own is shown above") {
+    report.local_workers.push_back({.rank = 3, .pid = 4127, .message = "other\nwords"});
+    CHECK(tells_all(report));
+  }
+  SECTION("where nobody is to blame there is nothing to look for") {
+    report.cause.reset();
+    CHECK_FALSE(tells_all(report));
+  }
+}
+
 TEST_CASE("17.1: a worker that refuses its options is told without a report",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
@@ -322,6 +453,20 @@ TEST_CASE("17.1: a worker that refuses its options is told without a report",
   CHECK(usage_text(report).empty());
   report.cause->message = "";  // Any program may end with 2, and its stderr says why.
   CHECK(usage_text(report).empty());
+  report.cause->message = "unknown option --x";
+  report.cause->last_stderr.clear();
+  CHECK_FALSE(usage_text(report).empty());
+  FailureReport other = report;
+  other.cause->exit_code = 3;
+  CHECK(usage_text(other).empty());
+  other = report;
+  other.cause->signal = SIGSEGV;
+  CHECK(usage_text(other).empty());
+  other = report;
+  other.cause->kind = FirstCause::Kind::StartFailed;
+  CHECK(usage_text(other).empty());
+  other.cause.reset();
+  CHECK(usage_text(other).empty());
 }
 
 TEST_CASE("the report is one screen, however much there is to say", "[launcher][failure_report]") {

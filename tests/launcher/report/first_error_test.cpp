@@ -48,6 +48,14 @@ TEST_CASE("14.2: an error that was recorded before the first end's own is the fi
                      {.local_rank = 2, .at = t}}) == 2);
 }
 
+TEST_CASE("what a worker's child writes behind its end makes its own error no later",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
+
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'600 * ms},
+                     {.local_rank = 1, .at = t + 1'700 * ms}}) == 1);
+}
+
 TEST_CASE("errors recorded later, or at the same time, blame nobody", "[launcher][first_error]") {
   const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
 

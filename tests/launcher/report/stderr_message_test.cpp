@@ -121,6 +121,11 @@ TEST_CASE("a syntax error of the program itself is found", "[stderr_message]") {
   CHECK(traceback_of("  File \"/job/a.py\", line 2\n    def f(:\n          ^\n"
                      "SyntaxError: invalid syntax\n") ==
         "SyntaxError: invalid syntax\n  File \"/job/a.py\", line 2\n    def f(:\n          ^");
+  for (const std::string name : {"IndentationError", "TabError"}) {
+    CHECK(traceback_of("a line\n  File \"a.py\", line 2\n\tx\n" + name + ": unexpected indent\n") ==
+          name + ": unexpected indent\n  File \"a.py\", line 2\n\tx");
+  }
+  CHECK(traceback_of("  indented\nSyntaxError: said by a program\n") == "");
 }
 
 TEST_CASE("what looks like a traceback but is none is left alone", "[stderr_message]") {
@@ -176,8 +181,15 @@ TEST_CASE("what the C library says before it aborts is the message", "[stderr_me
         "prog: a.c:4: main: Assertion `n > 0' failed.");
   CHECK(words_at_abort("free(): double free detected in tcache 2\n") ==
         "free(): double free detected in tcache 2");
-  CHECK(words_at_abort("*** stack smashing detected ***: terminated\n") ==
-        "*** stack smashing detected ***: terminated");
+  for (const std::string words :
+       {"*** stack smashing detected ***: terminated",
+        "*** buffer overflow detected ***: terminated", "malloc(): corrupted top size",
+        "double free or corruption (!prev)", "munmap_chunk(): invalid pointer",
+        "corrupted size vs. prev_size", "realloc(): invalid next size"}) {
+    CHECK(words_at_abort("step 3\n" + words + "\nAborted\n") == words);
+  }
+  CHECK(words_at_abort("a test of: Assertion `x'\n") == "");
+  CHECK(words_at_abort("the step failed.\n") == "");
 }
 
 TEST_CASE("a crash under faulthandler shows the thread that crashed", "[stderr_message]") {
@@ -198,6 +210,9 @@ TEST_CASE("a Rust panic is found", "[stderr_message]") {
                             "note: run with `RUST_BACKTRACE=1`\n",
                             101, 0) ==
         "thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds");
+  CHECK(message_from_stderr("thread 'io' panicked at a.rs:1:1:\nno\nstack backtrace:\n 0: f\n", 101,
+                            0) == "thread 'io' panicked at a.rs:1:1:\nno");
+  CHECK(message_from_stderr("thread 'main' has overflowed its stack\n", 101, 0) == "");
 }
 
 TEST_CASE("a long traceback keeps its exception, its begin and its end", "[stderr_message]") {

@@ -60,6 +60,27 @@ TEST_CASE("17.2: another line of the program, step or phase is another place", "
                       [](const auto& line) { return line.rfind("rank ", 0) == 0; }) == 4);
 }
 
+TEST_CASE("17.2: addresses are any process's own, places in a function are not", "[stall]") {
+  const auto blocks = [](const std::vector<std::string>& places) {
+    std::vector<NodeLines> nodes;
+    for (int rank = static_cast<int>(places.size()); --rank >= 0;) {
+      nodes.push_back(node(rank));
+      add(nodes.back(), rank, "step 5", places[static_cast<std::size_t>(rank)]);
+    }
+    Lines lines = equal_stack_lines(nodes);
+    std::erase_if(lines, [](const auto& line) { return !line.starts_with("rank"); });
+    return lines;
+  };
+  CHECK(blocks({"0xdeadbeef in read", "0xf9 in read"}) ==
+        Lines{"ranks 0-1, 2 that stand alike; of them", "rank 0 (pid 4000), step 5"});
+  CHECK(blocks({"at 0x7f0a", "at 0x7"}).size() == 2);
+  CHECK(blocks({"read+0x1c", "read+0x1d", "read+0x1c"}) ==
+        Lines{"rank 1 (pid 4001), step 5", "ranks 0, 2, 2 that stand alike; of them",
+              "rank 0 (pid 4000), step 5"});
+  CHECK(blocks({"0x1 in read", "0x1 in write"}) ==
+        Lines{"rank 0 (pid 4000), step 5", "rank 1 (pid 4001), step 5"});
+}
+
 TEST_CASE("17.2: who has not told, or not all, is named with the reason", "[stall]") {
   std::vector<NodeLines> nodes = {node(0, "it does not answer"), node(1), node(2), node(3)};
   nodes[1].lines = {"  somebody else asks for stacks or logs just now: ask again"};

@@ -19,18 +19,19 @@ std::optional<NodePaces> parsed(const std::string& text) {
 
 TEST_CASE("16.3: what a node tells of its paces arrives as it was", "[stall]") {
   NodePaces told;
-  told.add(6, trains(0.2, 0.05));
-  told.add(7, trains(0.2, 0.3));  // Waits of the last steps, on an average of others.
-  told.add(8, trains(0, 0));      // Says no times.
+  told.add(0, trains(0.2, 0.05));
+  told.add(99, trains(0.2, 0.3));  // Waits of the last steps, on an average of others.
+  told.add(8, trains(0, 0));       // Says no times.
   const std::string text = paces_to_json(told);
-  CHECK(text == R"({"stands":false,"ranks":[{"rank":6,"own_us":150000,"step_us":200000},)"
-                R"({"rank":7,"own_us":0,"step_us":200000}]})");
+  CHECK(text == R"({"stands":false,"ranks":[{"rank":0,"own_us":150000,"step_us":200000},)"
+                R"({"rank":99,"own_us":0,"step_us":200000}]})");
   const auto heard = parsed(text);
   REQUIRE(heard);
   CHECK(heard->host == "host3");
   CHECK_FALSE(heard->stands);
   REQUIRE(heard->ranks.size() == 2);
-  CHECK(heard->ranks[0].rank == 6);
+  CHECK(heard->ranks[0].rank == 0);
+  CHECK(heard->ranks[1].rank == 99);
   CHECK(heard->ranks[0].node == 3);
   CHECK(heard->ranks[0].host == "host3");
   CHECK(heard->ranks[0].own_s == Approx(0.15));

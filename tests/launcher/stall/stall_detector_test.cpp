@@ -330,6 +330,19 @@ TEST_CASE("17.2: what stacks say of collectives tells who is behind where nothin
   }
 }
 
+TEST_CASE("17.2: stacks tell of the stall that they were taken for, and of no other", "[stall]") {
+  Node node(3, of(20s, true));
+  CHECK(node.pass(21s).back().behind.empty());
+  node.detector.reported({.in_collective = {0, 2}, .in_kernel = {}});
+  for (RankLook& rank : node.ranks) rank.used_ms += 1'000;  // They go on.
+  const auto next = node.pass(22s);
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].kind == Kind::Report);
+  CHECK(next[0].behind.empty());
+  node.detector.reported({.in_collective = {0, 1}, .in_kernel = {}});
+  CHECK(node.pass(2s).back().behind == Ranks{2});
+}
+
 TEST_CASE("16.3: where one of two that stood goes on, the other is reported anew", "[stall]") {
   const StallLimits limits = GENERATE(of(60s, true), StallLimits{.on_stall = OnStall::Fail});
   Node node(3, limits);
@@ -371,6 +384,30 @@ TEST_CASE("16.3: a phase is known by who has left it, not by a debugger or by si
     node.say(0, "", 0);
     node.look();
     CHECK(node.detector.limit_of(node[0]) == 600s);
+  }
+}
+
+TEST_CASE("16.3: a look or two that a busy machine held up count in full", "[stall]") {
+  Node node(1, of(60s));
+  node.train(1);
+  for (int i = 0; i < 20; ++i) {
+    node.gap(2s);
+    node.look();
+  }
+  REQUIRE(node.news.size() == 1);
+  CHECK(node.news[0].reason ==
+        "rank 0 has said nothing in \"backward\" after step 1 for 60 s (limit 60 s)");
+}
+
+TEST_CASE("16.3: a wait that begins or ends is a sign of life, also where waits have no number",
+          "[stall]") {
+  Node node(1, of(10s));
+  node.train(1);
+  for (int i = 0; i < 5; ++i) {
+    for (const bool waits : {true, false}) {
+      node[0].waits = waits;
+      CHECK(node.pass(9s).empty());
+    }
   }
 }
 

@@ -61,6 +61,8 @@ TEST_CASE("16.3: who is slow for a moment, or by nothing that counts, is not nam
     CHECK(looks.pass(2s, {0.1, 0.1}).empty());
   }
   CHECK(looks.pass(100s, {0.001, 0.002}).empty());  // Of a step of 200 ms.
+  CHECK(looks.pass(100s, {0.015, 0.03}).empty());
+  CHECK(looks.pass(100s, {0.1, 0.14}).empty());  // Not slow enough.
   CHECK(looks.pass(100s, {0.3}).empty());
   CHECK(looks.pass(100s, {0, 0}).empty());
   CHECK(looks.pass(100s, {}).empty());

@@ -167,9 +167,9 @@ TEST_CASE("16.3: who has not parked in time is asked, and then killed; who has, 
   CHECK_FALSE(group.spares(parker));
   CHECK(group.spares(parked));
   CHECK(group.deadline() == t + 60s);
-  CHECK(acts(group.deadline_passed(t + 60s, 0)) == Actions{Kill});
+  CHECK(acts(group.deadline_passed(t + 60s, 1)) == Actions{Kill});  // Asked once more is enough.
   CHECK(group.spares(parked));
-  CHECK(acts(group.deadline_passed(t + 65s, 0)) == Actions{GiveUp});
+  CHECK(acts(group.deadline_passed(t + 65s, 1)) == Actions{GiveUp});
 }
 
 TEST_CASE("16.3: with all parked in time the others' grace is what it was", "[group_state]") {
