@@ -444,6 +444,15 @@ TEST_CASE("all memory that was given back is free again", "[store]") {
   }
   f.disconnect(1);
   CHECK(f.budget.used() == 0);
+
+  // Beyond a size values lie in blocks of their own: there, and back.
+  f.set(0, "grows", string(StoreValue::shared_bytes_min - 10, 'x'));
+  f.ask(0, {.op = StoreOp::Append, .key = "grows", .value = "more than ten"});
+  f.set(0, "shrinks", string(StoreValue::shared_bytes_min, 'x'));
+  f.set(0, "shrinks", "two of them");
+  f.set(0, "shrinks", "one");
+  for (const char* key : {"grows", "shrinks"}) f.erase(key);
+  CHECK(f.budget.used() == 0);
 }
 
 TEST_CASE("the memory budget refuses what is too much, and nothing else", "[store]") {
@@ -452,8 +461,11 @@ TEST_CASE("the memory budget refuses what is too much, and nothing else", "[stor
   f.set(0, "b", string(10'000, 'x'));
   CHECK(f.refused.find("memory_bytes_max") != string::npos);
   CHECK(f.check({"b"}) == not_ready);
+  const std::size_t without = f.budget.used();
   f.push("q", string(10'000, 'x'));
   CHECK(!f.refused.empty());
+  CHECK(f.budget.used() == without);
+  CHECK(f.ask(0, {.op = StoreOp::QueueLen, .key = "q"}) == i64(0));
   std::vector<string> names;
   for (int i = 0; i < 100; ++i) names.push_back("key" + std::to_string(i));
   const std::size_t before = f.budget.used();
@@ -529,6 +541,11 @@ TEST_CASE("a reply that would be too large is refused before it is built", "[sto
   CHECK(f.list(0, StoreOp::MultiGet, Keys(9, "a")).size() == 9 * 100'008);
   CHECK(f.list(0, StoreOp::MultiGet, Keys(10, "a")).empty());
   CHECK(f.refused.find("MULTI_GET") != string::npos);
+  for (char key = 'b'; key < 'f'; ++key) f.set(0, string(200'000, key), "");
+  CHECK(f.ask(0, {.op = StoreOp::ListKeys}).size() > 4 * 200'000);
+  f.set(0, string(200'000, 'f'), "");
+  CHECK(f.ask(0, {.op = StoreOp::ListKeys}).empty());
+  CHECK(f.refused.find("LIST_KEYS") != string::npos);
 }
 
 TEST_CASE("a value that is being sent does not change", "[store]") {

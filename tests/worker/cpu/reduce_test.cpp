@@ -143,6 +143,26 @@ TEST_CASE("NaN wins over every number in max and min", "[worker][communicator][r
   }
 }
 
+TEST_CASE("max and min are those of any rank, an average is of all",
+          "[worker][communicator][reduce]") {
+  const std::vector<std::vector<float>> ranks = {{1, 5, 3}, {5, 3, 1}, {3, 1, 5}};
+  using Floats = std::vector<float>;
+  CHECK(reduce<float>(ranks, DataType::Float32, ReduceOp::Max) == Floats{5, 5, 5});
+  CHECK(reduce<float>(ranks, DataType::Float32, ReduceOp::Min) == Floats{1, 1, 1});
+  CHECK(reduce<float>(ranks, DataType::Float32, ReduceOp::Average) == Floats{3, 3, 3});
+  CHECK(reduce<float>({ranks[0], ranks[1]}, DataType::Float32, ReduceOp::Average) ==
+        Floats{3, 4, 2});
+  CHECK(reduce<float>({ranks[0]}, DataType::Float32, ReduceOp::Average) == ranks[0]);
+  CHECK(reduce<double>({{1}, {2}}, DataType::Float64, ReduceOp::Average)[0] == 1.5);
+  const auto half =
+      reduce<std::uint16_t>({{0x3c00}, {0x4000}}, DataType::Float16, ReduceOp::Average);
+  CHECK(half_to_float(half[0]) == 1.5f);
+  using Integers = std::vector<std::int32_t>;
+  CHECK(reduce<std::int32_t>({{-2, 7}, {3, -9}}, DataType::Int32, ReduceOp::Max) == Integers{3, 7});
+  CHECK(reduce<std::int32_t>({{-2, 7}, {3, -9}}, DataType::Int32, ReduceOp::Sum) ==
+        Integers{1, -2});
+}
+
 TEST_CASE("a streamed result has the same bits, also at odd addresses",
           "[worker][communicator][reduce]") {
   std::vector<std::uint8_t> a(5001), b(5001);

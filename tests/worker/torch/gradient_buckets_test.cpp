@@ -46,7 +46,22 @@ TEST_CASE("the last gradients to arrive travel in a small bucket of their own", 
   const BucketPlan plan = plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 256});
 
   CHECK(groups(plan) == std::vector<Gradients>{{3, 2}, {1, 0}});
+  CHECK(plan.buckets[0].bytes == region_bytes({sizes[3], sizes[2]})[0]);  // Without theirs.
+  CHECK(plan.buckets[1].offset == plan.buckets[0].bytes);
+  CHECK(plan.buckets[1].bytes == 128);
   CHECK(groups(plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 1 << 20})).size() == 1);
+}
+
+TEST_CASE("two plans are the same where each gradient has its place in both", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes(4, GradientSize{512, 0});
+  const auto plan = [&](const Gradients& order, std::size_t bytes) {
+    return plan_buckets(sizes, order, {bytes, bytes, 0});
+  };
+  CHECK(plan({0, 1, 2, 3}, 1024) == plan({0, 1, 2, 3}, 1024));
+  CHECK_FALSE(plan({0, 1, 2, 3}, 1024) == plan({0, 1, 2, 3}, 512));
+  CHECK_FALSE(plan({0, 1, 2, 3}, 1024) == plan({0, 2, 1, 3}, 1024));  // In other buckets.
+  CHECK_FALSE(plan({0, 1, 2, 3}, 1024) == plan({1, 0, 2, 3}, 1024));  // Elsewhere in its bucket.
+  CHECK_FALSE(plan({0, 1, 2, 3}, 1024) == plan({0, 1}, 1024));        // Without two of them.
 }
 
 TEST_CASE("gradients lie aligned, without overlap, within the region for any order",
@@ -108,8 +123,20 @@ TEST_CASE("a full bucket waits for those before it", "[worker][ddp]") {
   CHECK(progress.take_full_bucket() == 2u);
 
   CHECK(progress.all_taken());
+  CHECK_FALSE(progress.take_full_bucket().has_value());
   CHECK(progress.arrival_order() == Gradients{0, 3, 1, 2});
   CHECK_FALSE(progress.mark(2));
+
+  // The next backward has another plan, in which gradient 1 does not take part.
+  progress.restart(plan_buckets(sizes, {2, 3, 0}, small_limits));  // {2} {3, 0}
+  CHECK_FALSE(progress.all_taken());
+  CHECK(progress.arrival_order().empty());
+  CHECK(progress.missing() == Gradients{0, 2, 3});
+  CHECK_FALSE(progress.mark(1));
+  for (const std::size_t gradient : {3, 2, 0}) CHECK(progress.mark(gradient));
+  CHECK(progress.take_full_bucket() == 0u);
+  CHECK(progress.take_full_bucket() == 1u);
+  CHECK(progress.all_taken());
 }
 
 TEST_CASE(
@@ -119,6 +146,8 @@ TEST_CASE(
   CHECK(BucketLimits::shared_memory(2).bytes == mib);
   CHECK(BucketLimits::shared_memory(8).bytes == 4 * mib);
   CHECK(BucketLimits::shared_memory(8).first_bytes == mib);
+  CHECK(BucketLimits::shared_memory(1).last_bytes == mib / 2);
+  CHECK(BucketLimits::shared_memory(8).last_bytes == mib);
   CHECK(BucketLimits::shared_memory(500).bytes == BucketLimits{}.bytes);
 }
 

@@ -50,6 +50,8 @@ TEST_CASE("nobody waits for a member that has left", "[worker][ddp][turns]") {
   CHECK(turns.turn() == b);
   turns.leave(b);
   CHECK(turns.turn() == a);
+  CHECK(turns.pass(a) == std::nullopt);
+  CHECK(turns.turn() == a);       // Alone, it needs no forward.
   CHECK(turns.enter() == c + 1);  // No number is given twice: an old one may be on its way.
 }
 
