@@ -64,6 +64,11 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--nesterov"},
                                              {"--weight-decay", "0"},
                                              {"--no-decay", "bn"},
+                                             {"--no-decay", "bias"},
+                                             {"--no-decay", "bn,bias"},
+                                             {"--tf32", "on"},
+                                             {"--tf32", "off"},
+                                             {"--verify-sync", "7"},
                                              {"--clip-grad-norm", "1"},
                                              {"--ema", "0.9"},
                                              {"--on-bad-image", "skip"},
@@ -75,6 +80,22 @@ TEST_CASE("each option that changes what is trained makes a difference that name
   CHECK(contains(settings_difference({settings({"--dataset", "imagefolder"}),
                                       settings({"--dataset", "imagefolder", "--device-jpeg"})}),
                  "rank 1 has --device-jpeg"));
+  for (const auto& [needed, one] : std::vector<std::pair<std::vector<const char*>, const char*>>{
+           {{"--shards", "4"}, "--balance-shards"},
+           {{"--resume", "file"}, "--evaluate"},
+           {{"--device", "cuda"}, "--cuda-graph"}}) {
+    std::vector<const char*> more = needed;
+    more.push_back(one);
+    const std::string difference = settings_difference({settings(needed), settings(more)});
+    INFO(one << ": " << difference);
+    CHECK(contains(difference, std::string(" ") + one + " "));
+  }
+  CHECK(contains(settings_difference({settings({"--optimizer", "lars"}),
+                                      settings({"--optimizer", "lars", "--lars-trust", "0.1"})}),
+                 "rank 1 has --lars-trust 0.1"));
+  CHECK(contains(
+      settings_difference({settings({"--no-decay", "bn"}), settings({"--no-decay", "bn,bias"})}),
+      "--no-decay bn,bias where rank 0 has bn"));
   CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
                  "--overlap off where rank 0 has on"));
   CHECK(contains(settings_difference({settings({"--power-sgd", "2"}),
@@ -114,6 +135,15 @@ TEST_CASE("the data that workers found is compared as well", "[settings]") {
                  "validation images prepared as whole where rank 0 has cut"));
   CHECK(contains(settings_difference({settings({}, {.mean = {0.5f, 0.25f}}), settings({})}),
                  "--mean none where rank 0 has 0.5,0.25"));
+  CHECK(contains(settings_difference(
+                     {settings({}, {.model = "a", .image = "3x32x32", .validation_images = 5}),
+                      settings({}, {.model = "b", .image = "3x28x28", .validation_images = 6})}),
+                 "rank 1 has images of 3x28x28 where rank 0 has 3x32x32, a number of validation "
+                 "images of 6 where rank 0 has 5, --model b where rank 0 has a; "));
+  CHECK(contains(
+      settings_difference(
+          {settings({}, {.preparation = "cut", .deviation = {0.5f}}), settings({})}),
+      "rank 1 has images prepared as  where rank 0 has cut, --std none where rank 0 has 0.5; "));
 }
 
 TEST_CASE("a difference names the rank and both values", "[settings]") {

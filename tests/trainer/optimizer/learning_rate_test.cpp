@@ -107,6 +107,16 @@ TEST_CASE("where epochs end the run a cosine after a warm-up in steps goes on fr
   CHECK(rate(41, 340, 60) < 1);
 }
 
+TEST_CASE("where steps end the run and count its warm-up, its place in the data changes no rate",
+          "[trainer][lr]") {
+  const LearningRateOptions options{
+      .base = 1, .schedule = LearningRateSchedule::Cosine, .warmup_steps = 4};
+  for (std::int64_t step = 0; step <= 20; ++step) {
+    const double rate = learning_rate_at(options, {step, 0, 20, 0, /*by_steps=*/true});
+    CHECK(learning_rate_at(options, {step, 0, 20, /*ahead=*/30, /*by_steps=*/true}) == rate);
+  }
+}
+
 TEST_CASE("a rate is scaled from what it was chosen for to this run", "[trainer][lr]") {
   LearningRateOptions options{.base = 0.1, .warmup_epochs = 5};
   const LearningRateOptions plain = resolve_learning_rate(options, 40, 512, 4);

@@ -151,6 +151,45 @@ TEST_CASE("16.3: shards go back where steps are no faster, and wait twice as lon
   CHECK(job.counts() == Counts{3, 1});
 }
 
+TEST_CASE("16.3: a rank that becomes slow late is known by its latest looks", "[shards]") {
+  Job job(8, {0.010, 0.010});
+  job.look(100);
+  job.shard_s[1] = 0.030;
+  job.look(looks);
+  CHECK(job.counts() == Counts{6, 2});
+}
+
+TEST_CASE("16.3: what makes a step faster by next to nothing was not worth it", "[shards]") {
+  Job job(4, {0.010, 0.030});
+  job.besides_s = 0.940;  // Of a step of a second.
+  job.look(looks);
+  REQUIRE(job.counts() == Counts{3, 1});
+  job.besides_s = 0.950;
+  job.look(looks);
+  CHECK(job.counts() == Counts{2, 2});
+  CHECK(job.why.find("a step took 980.0 ms with the others, and 1000.0 ms before") !=
+        std::string::npos);
+}
+
+TEST_CASE("16.3: after a division that was worth it the next one waits no longer than the first",
+          "[shards]") {
+  Job job(4, {0.010, 0.030});
+  for (int trial = 0, wait = looks; trial < 3; ++trial, wait *= 2) {
+    job.look(wait);
+    REQUIRE(job.counts() == Counts{3, 1});
+    job.besides_s += 0.050;
+    job.look(looks);
+    REQUIRE(job.counts() == Counts{2, 2});
+    job.besides_s -= 0.050;
+  }
+  job.look(8 * looks);
+  job.look(looks);
+  REQUIRE(job.counts() == Counts{3, 1});
+  job.shard_s = {0.030, 0.010};
+  job.look(looks);
+  CHECK(job.counts() == Counts{1, 3});
+}
+
 TEST_CASE("16.3: steps that are too short for the clock move no shard", "[shards]") {
   Job job(4, {0, 0});
   job.look(100);

@@ -146,6 +146,12 @@ TEST_CASE("patience covers a signal that is first heard among beats of the other
   agreement.now(BeatKind::Validation, /*spent_s=*/0);
   for (int vote = 0; vote < 8; ++vote) beats_to_vote(agreement, {StopReason::None, 0.01});
   CHECK(agreement.patience_s() >= 4 * step_s);
+
+  StopAgreement slow(2);  // And the other way round: a validation that has not been left yet.
+  slow.now(BeatKind::Validation, /*spent_s=*/0);
+  beats_to_vote(slow, {StopReason::None, step_s});
+  slow.now(BeatKind::Step, /*spent_s=*/0);
+  CHECK(slow.patience_s() >= 4 * step_s);
 }
 
 TEST_CASE("a stop asks to be queued again, Ctrl-C does not", "[trainer][stop]") {
