@@ -58,16 +58,34 @@ _ddprun_options() {
   )
 }
 
-# Sets `offer` to the options of the command $1, and `files` where other words are files'
-# names; fails where it is a program.
+# Sets `offer` to the options of the command $1, `valued` to those with a value, and
+# `files` where other words are files' names; fails where it is a program.
 _ddprun_command() {
   case $1 in
-    status) offer=(-h --json --endpoint --secret-file --auth) ;;
-    top) offer=(-h -i --interval --endpoint --secret-file --auth) ;;
-    logs) offer=(-h -f --follow --rank -n --lines --endpoint --secret-file --auth) ;;
-    stacks) offer=(-h --rank --endpoint --secret-file --auth) ;;
-    doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --brief --json) ;;
-    plot) offer=(-h -o --output --help) files=1 ;;
+    status)
+      offer=(-h --json --endpoint --secret-file --auth)
+      valued=(--endpoint --secret-file --auth)
+      ;;
+    top)
+      offer=(-h -i --interval --endpoint --secret-file --auth)
+      valued=(-i --interval --endpoint --secret-file --auth)
+      ;;
+    logs)
+      offer=(-h -f --follow --rank -n --lines --endpoint --secret-file --auth)
+      valued=(--rank -n --lines --endpoint --secret-file --auth)
+      ;;
+    stacks)
+      offer=(-h --rank --endpoint --secret-file --auth)
+      valued=(--rank --endpoint --secret-file --auth)
+      ;;
+    doctor)
+      offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --brief --json)
+      valued=(-H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --color)
+      ;;
+    plot)
+      offer=(-h -o --output --help) files=1
+      valued=(-o --output)
+      ;;
     *) return 1 ;;
   esac
 }
@@ -98,6 +116,9 @@ _ddprun_value() {
   --start-method) offer=(-W 'spawn fork forkserver') ;;
   --event-log-handler) offer=(-W 'null console dynamic_rendezvous') ;;
   --logs-specs) offer=(-W 'default') ;;
+  --endpoint) offer=(-A hostname) ;;
+  --write-hostfile) offer=(-f) ;;
+  --output | -o) offer=(-f) ;;
   *) offer=() ;;
   esac
 }
@@ -123,11 +144,17 @@ _ddprun() {
   current=${words[${#words[@]} - 1]}
   COMPREPLY=()
   if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
-    [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
-    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
-    return
+    place=option program=0 option=${words[${#words[@]} - 2]}
+    [[ ${#words[@]} -gt 2 && " ${valued[*]} " == *" $option "* ]] && place=value
+    if [[ $place == option && $current != --*=* ]]; then
+      [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
+      mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
+      return
+    fi
+    offer=()
+  else
+    _ddprun_place
   fi
-  _ddprun_place
   if [[ $place == option && $current == --*=* ]]; then
     place=value option=${current%%=*} current=${current#*=}
     option=${option//_/-}

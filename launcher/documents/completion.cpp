@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <vector>
 
 #include "command_line/completion_text.h"
@@ -40,31 +41,27 @@ std::vector<std::string> spellings(const OptionRow& row) {
   return {fmt::format("--{}", row.name), fmt::format("-{}", row.letter)};
 }
 
-// The lines of a case statement that say what to offer as an option's value.
-std::string bash_values() {
-  std::string text;
-  for (const OptionRow* row : rows()) {
-    std::string action;
-    switch (kind_of(*row)) {
-      case ValueKind::Nothing:
-        continue;
-      case ValueKind::Choices:
-        action = fmt::format("offer=(-W '{}')", command_line::with_blanks(row->choices()));
-        break;
-      case ValueKind::File:
-        action = "offer=(-f)";
-        break;
-      case ValueKind::Folder:
-        action = "offer=(-d)";
-        break;
-      case ValueKind::Host:
-        action = "offer=(-A hostname)";
-        break;
-    }
-    const std::string letter = row->letter == 0 ? "" : fmt::format(" | -{}", row->letter);
-    text += fmt::format("  --{}{}) {} ;;\n", row->name, letter, action);
+// The line of a case statement that says what to offer as an option's value; "" = nothing.
+std::string bash_value(const OptionRow& row) {
+  std::string action;
+  switch (kind_of(row)) {
+    case ValueKind::Nothing:
+      return "";
+    case ValueKind::Choices:
+      action = fmt::format("offer=(-W '{}')", command_line::with_blanks(row.choices()));
+      break;
+    case ValueKind::File:
+      action = "offer=(-f)";
+      break;
+    case ValueKind::Folder:
+      action = "offer=(-d)";
+      break;
+    case ValueKind::Host:
+      action = "offer=(-A hostname)";
+      break;
   }
-  return text;
+  const std::string letter = row.letter == 0 ? "" : fmt::format(" | -{}", row.letter);
+  return fmt::format("  --{}{}) {} ;;\n", row.name, letter, action);
 }
 
 std::string subcommands(const char* between) {
@@ -142,11 +139,17 @@ _ddprun() {
   current=${words[${#words[@]} - 1]}
   COMPREPLY=()
   if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
-    [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
-    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
-    return
+    place=option program=0 option=${words[${#words[@]} - 2]}
+    [[ ${#words[@]} -gt 2 && " ${valued[*]} " == *" $option "* ]] && place=value
+    if [[ $place == option && $current != --*=* ]]; then
+      [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
+      mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
+      return
+    fi
+    offer=()
+  else
+    _ddprun_place
   fi
-  _ddprun_place
   if [[ $place == option && $current == --*=* ]]; then
     place=value option=${current%%=*} current=${current#*=}
     option=${option//_/-}
@@ -211,47 +214,54 @@ std::vector<CommandOptions> commands_with_options() {
   return all;
 }
 
+// An option of a command as a row, for what both kinds have.
+OptionRow row_of(const WatchOptionRow& option) {
+  return {.name = option.name,
+          .letter = option.letter,
+          .value = option.value,
+          .fallback = "",
+          .group = OptionGroup::Output,
+          .in_torchrun = false,
+          .meaning = option.meaning};
+}
+
+// Of all options, and of those that commands alone have.
+std::string bash_values() {
+  std::string text;
+  std::set<std::string> names;
+  for (const OptionRow* row : rows()) {
+    names.insert(row->name);
+    text += bash_value(*row);
+  }
+  for (const CommandOptions& command : commands_with_options()) {
+    for (const WatchOptionRow& option : command.options) {
+      if (names.insert(option.name).second) text += bash_value(row_of(option));
+    }
+  }
+  return text;
+}
+
 // A function that sets `offer` to the options of a command, and fails for any other word.
 std::string bash_commands() {
   std::string text =
-      "# Sets `offer` to the options of the command $1, and `files` where other words are files'\n"
-      "# names; fails where it is a program.\n"
+      "# Sets `offer` to the options of the command $1, `valued` to those with a value, and\n"
+      "# `files` where other words are files' names; fails where it is a program.\n"
       "_ddprun_command() {\n  case $1 in\n";
   for (const CommandOptions& command : commands_with_options()) {
-    std::string options = "-h";
+    std::string options = "-h", valued;
     for (const WatchOptionRow& option : command.options) {
-      if (option.letter != 0 && option.letter != 'h') options += fmt::format(" -{}", option.letter);
-      options += fmt::format(" --{}", option.name);
+      std::string spelt = fmt::format("--{}", option.name);
+      if (option.letter != 0 && option.letter != 'h') {
+        spelt = fmt::format("-{} {}", option.letter, spelt);
+      }
+      options += " " + spelt;
+      if (*option.value != '\0') valued += (valued.empty() ? "" : " ") + spelt;
     }
     const bool files = command.operand == CommandOptions::Operand::Files;
-    text +=
-        fmt::format("    {}) offer=({}){} ;;\n", command.name, options, files ? " files=1" : "");
+    text += fmt::format("    {})\n      offer=({}){}\n      valued=({})\n      ;;\n", command.name,
+                        options, files ? " files=1" : "", valued);
   }
   return text + "    *) return 1 ;;\n  esac\n}\n\n";
-}
-
-std::string zsh_commands() {
-  std::string text = "if ((CURRENT > 2)); then\n  case $words[2] in\n";
-  for (const CommandOptions& command : commands_with_options()) {
-    text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
-                        command.name);
-    const bool files = command.operand == CommandOptions::Operand::Files;
-    for (const WatchOptionRow& option : command.options) {
-      const std::string value =
-          *option.value == '\0' ? "" : fmt::format(":{}:{}", option.value, files ? "_files" : "");
-      const std::string meaning = command_line::zsh_quoted(option.meaning);
-      const std::string equals = value.empty() ? "" : "=";
-      text += fmt::format(" \\\n        '--{}{}[{}]{}'", option.name, equals, meaning, value);
-      if (option.letter != 0) {
-        text += fmt::format(" \\\n        '-{}{}[{}]{}'", option.letter, value.empty() ? "" : "+",
-                            meaning, value);
-      }
-    }
-    if (command.operand == CommandOptions::Operand::Job) text += " \\\n        '1:job:'";
-    if (files) text += " \\\n        '*:run:_files'";
-    text += "\n      return\n      ;;\n";
-  }
-  return text + "  esac\nfi\n\n";
 }
 
 std::string zsh_value(const OptionRow& row) {
@@ -273,6 +283,30 @@ std::string zsh_value(const OptionRow& row) {
       break;
   }
   return fmt::format(":{}:{}", command_line::zsh_quoted(row.value), action);
+}
+
+std::string zsh_commands() {
+  std::string text = "if ((CURRENT > 2)); then\n  case $words[2] in\n";
+  for (const CommandOptions& command : commands_with_options()) {
+    text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
+                        command.name);
+    const bool files = command.operand == CommandOptions::Operand::Files;
+    for (const WatchOptionRow& option : command.options) {
+      const std::string value = *option.value == '\0' ? "" : zsh_value(row_of(option));
+      const std::string meaning = command_line::zsh_quoted(option.meaning);
+      const std::string equals = value.empty() ? "" : "=";
+      text += fmt::format(" \\\n        '--{}{}[{}]{}'", option.name, equals, meaning, value);
+      if (option.letter != 0) {
+        text += fmt::format(" \\\n        '-{}{}[{}]{}'", option.letter, value.empty() ? "" : "+",
+                            meaning, value);
+      }
+    }
+    if (command.operand == CommandOptions::Operand::Job) text += " \\\n        '1:job:'";
+    if (files) text += " \\\n        '*:run:_files'";
+    text += "\n      return\n      ;;\n";
+  }
+  // env takes what would start a job.
+  return text + "    env)\n      shift words\n      ((CURRENT -= 1))\n      ;;\n  esac\nfi\n\n";
 }
 
 std::string zsh_option(const OptionRow& row) {

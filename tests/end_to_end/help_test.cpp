@@ -89,8 +89,17 @@ TEST_CASE("bash completes the options of a command, and files behind plot") {
   CHECK(bash_offers("ddprun plot --nproc") == "");
   // None of these: bash itself offers files then.
   CHECK(bash_offers("ddprun plot ''") == "");
-  CHECK(bash_offers("ddprun plot -o tra") == "");
+  CHECK(bash_offers("ddprun plot -o tra") == "[-o filenames]\ntrain.py\n");
   CHECK(contains(bash_offers("ddprun -- plot"), "[-o filenames]"));  // A program.
+}
+
+TEST_CASE("bash completes the values of a command's options") {
+  CHECK(bash_offers("ddprun doctor --color ''") == "auto\nalways\nnever\n");
+  CHECK(bash_offers("ddprun doctor --color = n") == "never\n");
+  CHECK(bash_offers("ddprun status --endpoint host-a --auth s") == "secret\n");
+  CHECK(bash_offers("ddprun doctor --write-hostfile tra") == "[-o filenames]\ntrain.py\n");
+  CHECK(bash_offers("ddprun logs --rank ''") == "[+o default +o bashdefault]\n");
+  CHECK(contains(bash_offers("ddprun logs -f ''"), "\n--rank\n"));
 }
 
 TEST_CASE("bash knows both names of the program") {
@@ -119,6 +128,10 @@ zpty -w -n shell $'ex\t'
 zpty -r -m shell out '*exclusive*' && print valued
 zpty -w -n shell $'\x15ddprun plot --ou\t'
 zpty -r -m shell out '*--output=*' && print of plot
+zpty -w -n shell $'\x15ddprun doctor --color alw\t'
+zpty -r -m shell out '*always*' && print of doctor
+zpty -w -n shell $'\x15ddprun env --numa-bind\t'
+zpty -r -m shell out '*--numa-binding=*' && print of env
 zpty -d shell
 )";
   const auto result = run({"zsh", "-f", script, folder.path(), tree}, 30s, {{"TERM", "dumb"}});
@@ -127,6 +140,8 @@ zpty -d shell
   CHECK(contains(result.output, "named"));
   CHECK(contains(result.output, "valued"));
   CHECK(contains(result.output, "of plot"));
+  CHECK(contains(result.output, "of doctor"));
+  CHECK(contains(result.output, "of env"));
 }
 
 TEST_CASE("the man page is read without a warning") {

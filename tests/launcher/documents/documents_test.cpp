@@ -106,7 +106,7 @@ TEST_CASE("the man page and the completions have every option", "[documents]") {
 TEST_CASE("completions offer plot's own options, which its help has", "[documents]") {
   const std::string bash = bash_completion(), zsh = zsh_completion();
 
-  CHECK(contains(bash, "    plot) offer=(-h -o --output --help) files=1 ;;\n"));
+  CHECK(contains(bash, "    plot)\n      offer=(-h -o --output --help) files=1\n"));
   CHECK(contains(plot_help(), "  -o, --output FILE "));
   const std::string of_plot = zsh.substr(zsh.find("    plot)\n"));
   CHECK(contains(of_plot.substr(0, of_plot.find("return")), "'--output=["));
