@@ -369,7 +369,8 @@ void Agent::on_lost(const std::string& why, bool silent) {
 void Agent::tell_workers_leave(bool rejoins) const {
   if (attempt_.running() == 0) return;
   const std::string workers = counted(attempt_.running(), "worker");
-  if (rejoins) return spdlog::error("{}; {} leave the attempt", why_, workers);
+  const char* verb = attempt_.running() == 1 ? "leaves" : "leave";
+  if (rejoins) return spdlog::error("{}; {} {} the attempt", why_, workers, verb);
   spdlog::error("{}; stopping {}", why_, workers);
 }
 
