@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
@@ -84,6 +85,7 @@ class AgentProcess {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
+  pid_t pid() const { return pid_; }
   void send(int signal) const { kill(pid_, signal); }
   std::string out() const { return content_of(out_); }
   std::string err() const { return content_of(err_); }
@@ -316,9 +318,11 @@ TEST_CASE("a port in use is named with its holder", "[launcher][agent]") {
 
   AgentProcess agent(scratch, node(0, holder.local_endpoint().port(), "true"));
 
+  // The agent is a fork, and has the socket, too: of two holders the lower number is found first.
+  const std::string pid = std::to_string(std::min(getpid(), agent.pid()));
   CHECK(agent.wait() == exit_status::internal);
   check_contains(agent.err(), "port " + std::to_string(holder.local_endpoint().port()) +
-                                  ": the port is in use by pid " + std::to_string(getpid()));
+                                  ": the port is in use by pid " + pid);
 }
 
 TEST_CASE("missing nodes end the wait with 71, Ctrl-C ends it at once", "[launcher][agent]") {
