@@ -406,17 +406,19 @@ void LocalAttempt::look_for_cause() {
     break;
   }
   FirstCause cause = blame(*first);
-  std::vector<int> done;
-  for (const WorkerEnd& end : ends_) {
-    if (end.success()) done.push_back(end.rank);
-  }
-  if (cause.of_a_peer && !done.empty()) {
-    cause.advice = rendezvous::advice_on_early_end(rank_names(done));
-  }
+  if (cause.of_a_peer) advise_on_early_end(cause);
   for (WorkerEnd& end : ends_) {
     end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
   }
   callbacks_.on_failure(cause);
+}
+
+void LocalAttempt::advise_on_early_end(FirstCause& cause) const {
+  std::vector<int> done;
+  for (const WorkerEnd& end : ends_) {
+    if (end.success()) done.push_back(end.rank);
+  }
+  if (!done.empty()) cause.advice = rendezvous::advice_on_early_end(rank_names(done));
 }
 
 bool LocalAttempt::awaits_cause() const {

@@ -136,6 +136,7 @@ class LocalAttempt {
   void on_exit(WorkerEnd end);
   void look_for_cause();
   bool awaits_cause() const;
+  void advise_on_early_end(rendezvous::FirstCause& cause) const;
   void on_all_reaped();
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
