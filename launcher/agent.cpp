@@ -323,7 +323,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   if (membership_.is_another_job()) attempt_.end_kept();
   const std::string text = round_text(round, workers, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
-  const std::string store_problem = membership_.store_problem(round.world_size);
+  const std::string store_problem = membership_.new_store_problem(round.world_size);
   if (!store_problem.empty()) spdlog::warn("{}", store_problem);
   apply(machine().round_started());
   export_.changed();

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/options/train_options.h"
 #include "trainer/training_job.h"
 #include "worker/torch/communication_hook.h"
@@ -16,11 +15,6 @@ std::shared_ptr<worker::PowerSgd> make_power_sgd(const TrainingJob& job);
 
 // Nothing: as they are.
 std::shared_ptr<worker::CommunicationHook> make_communication_hook(const TrainingJob& job);
-
-// "power_sgd": what has not travelled yet, under the names of the model's parameters, and how many
-// steps were done. Nothing where a save comes without share_errors() before it. Keeps a reference
-// to `power`.
-CheckpointPart power_sgd_part(worker::PowerSgd& power, const torch::nn::Module& model);
 
 // Before a checkpoint that all ranks know of, so that it can have that part. Collective.
 void share_errors(TrainingJob& job);

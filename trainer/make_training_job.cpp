@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer/announce.h"
+#include "trainer/checkpoint/power_sgd_part.h"
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"

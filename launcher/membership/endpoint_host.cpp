@@ -189,7 +189,7 @@ void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& p
   store_access_.allow(plan.master_addr);
 }
 
-std::string EndpointHost::store_problem(int workers) {
+std::string EndpointHost::new_store_problem(int workers) {
   if (workers <= workers_max_) return "";
   workers_max_ = workers;
   return launcher::store_problem(budget_, workers);

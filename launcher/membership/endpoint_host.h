@@ -75,7 +75,7 @@ class EndpointHost {
 
   // Why the workers of an attempt, of all nodes, have no place in the store; "" when they have, and
   // when that was said of as many before.
-  std::string store_problem(int workers);
+  std::string new_store_problem(int workers);
 
   // Calls `on_idle` when all other agents have heard the verdict and gone, at the latest after
   // `limit`.

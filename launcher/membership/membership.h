@@ -80,8 +80,8 @@ class Membership {
   bool is_another_job() const { return search_.round().is_of_another_job(); }
   bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   // As EndpointHost has it; "" of another node's store.
-  std::string store_problem(int workers) {
-    return leads() ? endpoint_->store_problem(workers) : "";
+  std::string new_store_problem(int workers) {
+    return leads() ? endpoint_->new_store_problem(workers) : "";
   }
   // A coordinator has answered, once: before, there is none to lose.
   bool has_met_job() const { return answered_; }
