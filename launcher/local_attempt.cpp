@@ -42,6 +42,11 @@ std::int64_t ms_between(WallNs begin, WallNs end) {
 
 bool failed_by_itself(const WorkerEnd& end) { return !end.success() && !end.stopped_by_us; }
 
+bool says_a_peer_was_lost(const WorkerEnd& end) {
+  if (!end.message.empty()) return names_a_lost_peer(end.message);
+  return end.signal == 0 && last_words_name_a_lost_peer(end.last_stderr);
+}
+
 bool asks_for_files(const StdMap& map, int workers) {
   for (int i = 0; i < workers; ++i) {
     if (map.of(i) != Std::None) return true;
@@ -401,7 +406,7 @@ void LocalAttempt::look_for_cause() {
   for (const WorkerEnd& end : ends_) {
     if (!failed_by_itself(end)) continue;
     if (first == nullptr) first = &end;
-    if (names_a_lost_peer(end.message)) continue;
+    if (says_a_peer_was_lost(end)) continue;
     first = &end;
     break;
   }
@@ -427,7 +432,7 @@ bool LocalAttempt::awaits_cause() const {
   for (const WorkerEnd& end : ends_) {
     if (!failed_by_itself(end) || files.contains(end.local_rank)) continue;
     errors.push_back(
-        {.local_rank = end.local_rank, .of_a_peer = names_a_lost_peer(end.message), .ended = true});
+        {.local_rank = end.local_rank, .of_a_peer = says_a_peer_was_lost(end), .ended = true});
   }
   // Another node tells of its own once it knows; this one hears of it by the stop.
   const bool others = round_.group_world_size > 1;
@@ -441,7 +446,7 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   const std::map<int, ErrorFile> files = read_error_files();
   const auto now = wall_now();
   const std::chrono::nanoseconds ago = std::chrono::steady_clock::now() - worker.when;
-  const FirstEnd end{worker.local_rank, now - ago.count(), names_a_lost_peer(worker.message)};
+  const FirstEnd end{worker.local_rank, now - ago.count(), says_a_peer_was_lost(worker)};
   const FirstError first = first_error(end, recorded(files));
   const auto file = files.find(first.local_rank);
   if (first.local_rank == worker.local_rank) {
@@ -573,7 +578,7 @@ FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
   }
   cause.retriable = !rendezvous::asks_to_be_queued_again(cause);
   cause.usage_error = says_usage_error(end.local_rank);
-  cause.of_a_peer = names_a_lost_peer(end.message);
+  cause.of_a_peer = says_a_peer_was_lost(end);
   cause.advice = advice_for(cause);
   return cause;
 }

@@ -18,6 +18,7 @@
 #include "launcher/processes/kill_tree.h"
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/last_line.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/time_text.h"
 
@@ -47,15 +48,6 @@ std::vector<std::string> environment_of_check() {
   return all;
 }
 
-std::string_view last_line(std::string_view text) {
-  constexpr std::string_view blanks = " \t\r\n";
-  const std::size_t end = text.find_last_not_of(blanks);
-  if (end == text.npos) return {};
-  text = text.substr(0, end + 1);
-  const std::size_t begin = text.find_last_of("\r\n");
-  return begin == text.npos ? text : text.substr(begin + 1);
-}
-
 std::string how_it_ended(const ExitStatus& status, bool killed, milliseconds limit) {
   if (killed) return fmt::format("did not end within {}", time_text(limit));
   if (status.signal != 0) return "was killed by " + rendezvous::signal_name(status.signal);
@@ -68,8 +60,8 @@ std::string what_check_says(const ExitStatus& status, bool killed, milliseconds 
                             std::string_view out, std::string_view err) {
   if (!killed && status.signal == 0 && status.exit_code == 0) return "";
   std::string text = "its --node-check " + how_it_ended(status, killed, limit);
-  std::string_view said = last_line(err);
-  if (said.empty()) said = last_line(out);
+  std::string_view said = rendezvous::last_line(err);
+  if (said.empty()) said = rendezvous::last_line(out);
   if (said.empty()) return text;
   // It ends in logs, JSON and on other nodes' terminals.
   return text + ": " + visible_text(clean_text(said, said_bytes_max), rendezvous::Lines::Escape);

@@ -19,6 +19,7 @@
 #include "launcher/watch/log_ends.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
+#include "rendezvous/control/last_line.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/random_id.h"
@@ -46,11 +47,7 @@ double seconds_since(steady_clock::time_point begin) {
 std::string own_word(const rendezvous::FirstCause& cause) {
   if (cause.kind != rendezvous::FirstCause::Kind::WorkerFailed) return "";
   if (!cause.message.empty()) return cause.message.substr(0, cause.message.find('\n'));
-  const std::size_t end = cause.last_stderr.find_last_not_of('\n');
-  if (end == std::string::npos) return "";
-  const std::size_t before = cause.last_stderr.rfind('\n', end);
-  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-  return cause.last_stderr.substr(begin, end + 1 - begin);
+  return std::string(rendezvous::last_line(cause.last_stderr));
 }
 
 // One that was asked, while some have not answered.

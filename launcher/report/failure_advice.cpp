@@ -1,7 +1,9 @@
 // A table in order of precedence: a new cause is a row, placed before the more general ones.
 #include "launcher/report/failure_advice.h"
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -263,20 +265,27 @@ bool any_matches(const Lines& lines, const std::vector<std::string_view>& patter
   return false;
 }
 
+Lines last_of(const Lines& lines) {
+  const std::size_t count = std::min(lines.size(), last_words);
+  return {lines.end() - static_cast<std::ptrdiff_t>(count), lines.end()};
+}
+
+// The row of what is told in `close`, or of what counts anywhere in `all`; or null.
+const Row* row_for(const Lines& close, const Lines& all) {
+  for (const Row& row : rows()) {
+    if (any_matches(close, row.patterns)) return &row;
+  }
+  for (const Row& row : rows()) {
+    if (row.anywhere && any_matches(all, row.patterns)) return &row;
+  }
+  return nullptr;
+}
+
 std::string_view advice_for_words(const FirstCause& cause) {
   const Lines all = telling_lines(cause.last_stderr);
-  Lines close = telling_lines(cause.message);
-  if (close.empty()) {
-    const std::size_t count = all.size() < last_words ? all.size() : last_words;
-    close.assign(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
-  }
-  for (const Row& row : rows()) {
-    if (any_matches(close, row.patterns)) return row.advice;
-  }
-  for (const Row& row : rows()) {
-    if (row.anywhere && any_matches(all, row.patterns)) return row.advice;
-  }
-  return "";
+  const Lines said = telling_lines(cause.message);
+  const Row* row = row_for(said.empty() ? last_of(all) : said, all);
+  return row == nullptr ? "" : row->advice;
 }
 
 // A shell ends with 128 + n when what it ran was killed by signal n.
@@ -334,6 +343,12 @@ std::string_view advice_for_code(const FirstCause& cause) {
 
 bool names_a_lost_peer(std::string_view message) {
   return any_matches(telling_lines(message), lost_peer_patterns());
+}
+
+bool last_words_name_a_lost_peer(std::string_view last_stderr) {
+  const Lines all = telling_lines(last_stderr);
+  const Row* row = row_for(last_of(all), all);
+  return row != nullptr && row->patterns == lost_peer_patterns();
 }
 
 std::string advice_for(const FirstCause& cause) {

@@ -20,4 +20,8 @@ std::string advice_for(const rendezvous::FirstCause& cause);
 // error of its own.
 bool names_a_lost_peer(std::string_view message);
 
+// The same of a worker that ended by itself and left no message, as a program does that prints what
+// it has caught and returns 1: whether the last lines of its stderr name that and no other cause.
+bool last_words_name_a_lost_peer(std::string_view last_stderr);
+
 }  // namespace ddprun::launcher

@@ -10,6 +10,7 @@
 
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
+#include "rendezvous/control/last_line.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/time_text.h"
@@ -234,10 +235,18 @@ std::string first_line(std::string_view message) {
   return std::string(line.substr(0, end)) + " ...";
 }
 
+// What a worker said of its end: its message, or of one that ended by itself the last line that it
+// printed on stderr, as a program does that catches its error and returns 1.
+std::string_view last_said(const WorkerEnd& worker) {
+  const bool left = !worker.success() && worker.signal == 0 && !worker.stopped_by_us;
+  if (!worker.message.empty() || !left) return worker.message;
+  return rendezvous::last_line(worker.last_stderr);
+}
+
 std::string line_of(const WorkerEnd& worker, const FailureReport& report) {
   std::string line = fmt::format("    rank {} (local rank {}, pid {}): {}", worker.rank,
                                  worker.local_rank, worker.pid, fate(worker));
-  const std::string_view said = without_speaker(worker.message, worker.rank);
+  const std::string_view said = without_speaker(last_said(worker), worker.rank);
   const bool same =
       report.cause && said == without_speaker(report.cause->message, report.cause->rank);
   if (!said.empty()) line += same ? ": the same message" : ": " + first_line(said);
@@ -254,7 +263,7 @@ void add_others(std::string& text, const FailureReport& report) {
   // Of many, those with something to say: that 60 others were stopped is one line's worth.
   if (others.size() > workers_listed_max) {
     std::stable_partition(others.begin(), others.end(),
-                          [](const WorkerEnd* worker) { return !worker->message.empty(); });
+                          [](const WorkerEnd* worker) { return !last_said(*worker).empty(); });
   }
   const std::size_t listed = std::min(others.size(), workers_listed_max);
   text += "  other workers of this node\n";

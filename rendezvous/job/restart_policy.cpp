@@ -8,16 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/control/last_line.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-std::string_view last_line(std::string_view text) {
-  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0.
-}
 
 // Alike in what a person would call the same failure: how it ended, and either who it was or the
 // last words. When all workers fail for the same reason, any of them may be the first.

@@ -186,11 +186,12 @@ TEST_CASE("14.2: a worker that dies first is blamed although a peer tells of its
 
 TEST_CASE("14.2: who loses a peer is not blamed before that one has left its finally") {
   const bool records = GENERATE(true, false);
+  const bool peer_records = GENERATE(true, false);
   const TemporaryFolder folder;
   const std::string pid_file = folder / "pid";
   const std::string loses_peer = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
-                                 ".new " + pid_file +
-                                 "; record 'RuntimeError: Connection closed by peer'; exit 3; ";
+                                 ".new " + pid_file + (peer_records ? "; record " : "; echo ") +
+                                 "'RuntimeError: Connection closed by peer' >&2; exit 3; ";
   // There to be signalled until the launcher has reaped it: then its death has been noticed.
   const std::string in_finally = "until test -s " + pid_file +
                                  "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
@@ -209,14 +210,15 @@ TEST_CASE("14.2: who loses a peer is not blamed before that one has left its fin
 }
 
 TEST_CASE("who lost a peer that had ended with 0 is told which one that was") {
+  const std::string says = GENERATE("record", "echo");
   const TemporaryFolder folder;
   const std::string pid_file = folder / "pid";
   const std::string leaves = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
                              ".new " + pid_file + "; exit 0; ";
   const std::string lost = "until test -s " + pid_file +
                            "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
-                           ") 2> /dev/null; do sleep 0.01; done; "
-                           "record 'RuntimeError: Connection closed by peer'; exit 3";
+                           ") 2> /dev/null; do sleep 0.01; done; " + says +
+                           " 'RuntimeError: Connection closed by peer' >&2; exit 3";
   const Job job = run_job(shell(recording + "if [ $RANK = 1 ]; then " + leaves + "fi; " + lost),
                           {"--nproc-per-node", "2"});
 

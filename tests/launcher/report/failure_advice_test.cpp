@@ -286,6 +286,18 @@ TEST_CASE("14.11: who names a peer's end has no error of its own", "[failure_adv
   }
 }
 
+TEST_CASE("last words name a peer's end where no other cause is among them", "[failure_advice]") {
+  CHECK(
+      last_words_name_a_lost_peer("step 7\nerror: all_reduce #7 failed on rank 1: rank 0 failed: "
+                                  "an exception ended it\n"));
+  CHECK_FALSE(last_words_name_a_lost_peer(""));
+  CHECK_FALSE(last_words_name_a_lost_peer("error: the loss is not a number\n"));
+  // Another cause before it, or the one that it brought about.
+  CHECK_FALSE(last_words_name_a_lost_peer("std::bad_alloc\nrecv: Connection reset by peer\n"));
+  // Of a download that was tried again, long before.
+  CHECK_FALSE(last_words_name_a_lost_peer("Connection reset by peer\n1\n2\n3\n4\nerror\n"));
+}
+
 TEST_CASE("only workers that failed are advised on", "[failure_advice]") {
   CHECK(advice_for({.kind = FirstCause::Kind::NodeLost, .message = "Connection reset by peer"}) ==
         "");

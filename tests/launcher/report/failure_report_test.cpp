@@ -139,6 +139,24 @@ TEST_CASE("siblings that were stopped are told apart from those that failed",
   check_contains(text, "rank 1 (local rank 1, pid 11): failed too, later (exit code 1)");
 }
 
+TEST_CASE("of one that failed without a message the last line that it printed is listed",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  WorkerEnd& stopped = report.local_workers[0];
+  WorkerEnd& failed = report.local_workers[1];
+  stopped.last_stderr = failed.last_stderr = "step 6\rstep 7\nerror: the peer is gone\n \n";
+  check_contains(to_text(report), "pid 10): stopped (killed by SIGTERM (signal 15))\n");
+  check_contains(to_text(report),
+                 "pid 11): failed too, later (exit code 1): error: the peer is gone\n");
+
+  failed.last_stderr = "step 6\rrank 1: bad pointer\r";
+  report.cause->message = "rank 3: bad pointer";
+  check_contains(to_text(report), "pid 11): failed too, later (exit code 1): the same message\n");
+
+  failed.signal = SIGKILL;  // It had no time for words.
+  check_contains(to_text(report), "failed too, later (killed by SIGKILL (signal 9))\n");
+}
+
 TEST_CASE("the cause is not listed again among the others", "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
   report.local_workers = {{.rank = 3, .local_rank = 1, .pid = 4127, .signal = SIGSEGV}};
