@@ -54,9 +54,10 @@ if(DDPRUN_BUILD_TESTS)
   include(Catch)
 endif()
 
-# Tensors, autograd, CPU kernels. LibTorch 2.11.0, as unpacked from the PyPI wheel `torch`.
+# Tensors, autograd, CPU kernels. LibTorch 2.11.0, as unpacked from the PyPI wheel `torch`; newer
+# ones up to 2.15.0 do. Older ones do not tell a stream's handle without CUDA's libraries.
 if(DDPRUN_WITH_TORCH)
-  find_package(LibTorch REQUIRED)
+  find_package(LibTorch 2.11 REQUIRED)
 endif()
 
 # The GPU parts: optional, and only compiled and linked here. CUDA >= 12, NCCL >= 2.27

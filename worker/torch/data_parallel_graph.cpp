@@ -1,12 +1,13 @@
 // One node joins replicas that have graphs of their own, one sums up copies within one graph.
 #include "worker/torch/data_parallel_graph.h"
 
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <utility>
+
+#include "worker/torch/autograd_node.h"
 
 namespace ddprun::worker {
 namespace {
@@ -139,14 +140,14 @@ at::Tensor join_outputs(const std::shared_ptr<ReplicaThreads>& threads, ReplicaO
   }
   at::Tensor joined = at::cat(values);
   if (!any) return joined;
-  auto node = std::make_shared<JoinedBackward>(threads, std::move(outputs));
+  auto node = make_node<JoinedBackward>(threads, std::move(outputs));
   node->set_next_edges(torch::autograd::collect_next_edges(input, parameters));
   torch::autograd::set_history(joined, node);
   return joined;
 }
 
 void connect_copies(const at::Tensor& parameter, const std::vector<at::Tensor>& copies) {
-  auto node = std::make_shared<SumOfCopies>(parameter.device());
+  auto node = make_node<SumOfCopies>(parameter.device());
   node->set_next_edges(torch::autograd::collect_next_edges(parameter));
   for (const at::Tensor& copy : copies) torch::autograd::set_history(copy, node);
 }

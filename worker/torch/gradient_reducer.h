@@ -25,6 +25,7 @@
 
 #include "worker/communicator.h"
 #include "worker/owning_process.h"
+#include "worker/torch/autograd_node.h"
 #include "worker/torch/communication_hook.h"
 #include "worker/torch/flat_gradients.h"
 #include "worker/torch/gradient_buckets.h"
@@ -184,7 +185,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   // Of an earlier step, which nobody has cleared, where this one may turn out to have none: the
   // reduction overwrites the memory in which it lies. By parameter.
   std::map<std::size_t, at::Tensor> old_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<NodePointer> accumulators_;
   std::vector<std::uintptr_t> hook_keys_;
   // Hooks on several devices run at the same time: backward, and a reduction in its place, hold the
   // group's mutex when they look at what follows. The rest comes from the thread that trains, while
