@@ -29,6 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               file.recorded_at <= times.now + 2 * second,
           "an error of another time");
   require(file.message == error_file_message(content), "two messages of one file");
+  require(file.message.size() <= 600 * (size + 1), "far more words than were written");
 
   const std::string passed_on = with_error_code(content, 3);
   if (passed_on.empty()) return 0;

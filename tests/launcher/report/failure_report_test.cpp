@@ -530,6 +530,26 @@ TEST_CASE("a C++ stack is made readable", "[launcher][failure_report]") {
   CHECK(readable_stack("") == "");
 }
 
+TEST_CASE("a function of C that is called as a type is, keeps its name",
+          "[launcher][failure_report]") {
+  CHECK(readable_stack("a.out(f+0x1) [0x2]") == "f+0x1 in a.out");
+}
+
+TEST_CASE("a name that stands for a thousand times its length is left as it is",
+          "[launcher][failure_report]") {
+  // f(int, int, ...): each parameter is a pointer to a member of the one before, of its type.
+  std::string name = "_Z1fMii";
+  std::size_t line_bytes_max = 0;
+  for (const char* last : {"S_",  "S0_", "S1_", "S2_", "S3_", "S4_", "S5_", "S6_", "S7_", "S8_",
+                           "S9_", "SA_", "SB_", "SC_", "SD_", "SE_", "SF_", "SG_", "SH_", "SI_"}) {
+    name += std::string("M") + last + last;
+    const std::string line = readable_stack("train(" + name + "+0x1) [0x2]");
+    line_bytes_max = std::max(line_bytes_max, line.size());
+  }
+  CHECK(line_bytes_max > name.size());  // Of the shorter ones: they are made readable.
+  CHECK(line_bytes_max < 100'000);
+}
+
 TEST_CASE("names in a worker's error file are readable in the report",
           "[launcher][failure_report]") {
   const std::string content =
