@@ -72,19 +72,21 @@ JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
 }
 
 void JobExport::begin() {
-  const PageLookup lookup = [this](const std::string& path) { return page(path); };
   const auto before = [this](std::function<void()> done) {
     // Who asks on another node is told of that node, and disturbs no other.
     look_(snapshot_().node_rank == 0, std::move(done));
   };
   if (const auto& place = options_.metrics_port) {
-    metrics_server_ = std::make_unique<PageServer>(io_, place->host, place->port, "--metrics-port",
-                                                   lookup, before);
+    // The page is elsewhere: who opens the numbers to a network has not opened that.
+    metrics_server_ = std::make_unique<PageServer>(
+        io_, place->host, place->port, "--metrics-port",
+        [this](const std::string& path) { return metrics(path); }, before);
     spdlog::info("metrics at {}/metrics", metrics_server_->url());
   }
   if (const auto& place = options_.status_page) {
-    page_server_ = std::make_unique<PageServer>(io_, place->host, place->port, "--status-page",
-                                                lookup, before);
+    page_server_ = std::make_unique<PageServer>(
+        io_, place->host, place->port, "--status-page",
+        [this](const std::string& path) { return page(path); }, before);
     spdlog::info("status page at {}/", page_server_->url());
   }
   if (!options_.metrics_file.empty() || page_server_ || !trainer_.url.empty()) look_again();
@@ -98,11 +100,12 @@ JobSnapshot JobExport::exported() const {
   return job;
 }
 
+std::optional<HttpPage> JobExport::metrics(const std::string& path) const {
+  if (path != "/metrics") return std::nullopt;
+  return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(exported())};
+}
+
 std::optional<HttpPage> JobExport::page(const std::string& path) {
-  if (path == "/metrics") {
-    return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(exported())};
-  }
-  if (!page_server_) return std::nullopt;
   const std::string html = "text/html; charset=utf-8";
   if (path == "/") return HttpPage{html, status_page(exported())};
   if (path == "/content") {
@@ -110,7 +113,7 @@ std::optional<HttpPage> JobExport::page(const std::string& path) {
     return HttpPage{html, status_content(exported(), history_.records())};
   }
   if (path == "/status.json") return HttpPage{"application/json", to_json(exported()) + "\n"};
-  return std::nullopt;
+  return metrics(path);
 }
 
 void JobExport::changed() {

@@ -38,6 +38,7 @@ class JobExport {
   void end(int exit_status, std::function<void()> done);
 
  private:
+  std::optional<HttpPage> metrics(const std::string& path) const;
   std::optional<HttpPage> page(const std::string& path);
   void look_again();
   JobSnapshot exported() const;

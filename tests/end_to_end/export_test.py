@@ -156,6 +156,19 @@ class Metrics(unittest.TestCase):
             self.assertIn("ddprun_info", get(url.geturl()))
             self.assertEqual(job.finish(), 0)
 
+    def test_the_port_of_the_metrics_has_no_page_where_another_one_has(self):
+        with Job("--metrics-port", "0.0.0.0:0", "--status-page", "0") as job:
+            numbers, page = (urllib.parse.urlsplit(job.url(what)).port for what in ("metrics", "status page"))
+            for path in ("/", "/content", "/status.json"):
+                with self.subTest(path=path):
+                    get(f"http://127.0.0.1:{page}{path}")
+                    with self.assertRaises(urllib.error.HTTPError) as refused:
+                        get(f"http://127.0.0.1:{numbers}{path}")
+                    self.assertEqual(refused.exception.code, 404)
+            for port in (numbers, page):
+                self.assertIn("ddprun_info", get(f"http://127.0.0.1:{port}/metrics"))
+            self.assertEqual(job.finish(), 0)
+
     def test_metrics_in_a_file_and_over_http_follow_the_job(self):
         with Job("--metrics-file", "job.prom", "--metrics-port", "0", "--rdzv-id", "job1") as job:
             url = job.url("metrics")
