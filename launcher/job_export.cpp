@@ -16,6 +16,7 @@
 #include "launcher/export/status_page.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/whole_file.h"
+#include "rendezvous/control/visible_text.h"
 #include "rendezvous/http/http_post.h"
 
 namespace ddprun::launcher {
@@ -50,9 +51,9 @@ void post_status(const TrainerServer& server, const std::string& body) {
   }
   const rendezvous::HttpAnswer answer = rendezvous::http_post(request);
   if (answer.status >= 200 && answer.status < 300) return;
+  const std::string words = answer.body.substr(0, answer.body.find('\n')).substr(0, 200);
   throw std::runtime_error(
-      fmt::format("{} answers {}: {}", server.url, answer.status,
-                  answer.body.substr(0, answer.body.find('\n')).substr(0, 200)));
+      fmt::format("{} answers {}: {}", server.url, answer.status, rendezvous::visible_text(words)));
 }
 
 }  // namespace

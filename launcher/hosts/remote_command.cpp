@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "rendezvous/control/visible_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -177,10 +179,13 @@ std::string last_words_of(const std::string& said) {
   }
   std::string words;
   for (const char c : said.substr(begin, end - begin)) {
-    if (c == '\n') words += " / ";
-    if (static_cast<unsigned char>(c) >= 32) words += c;
+    if (c == '\n') {
+      words += " / ";
+    } else if (c != '\r') {
+      words += c;
+    }
   }
-  return words;
+  return rendezvous::visible_text(words, rendezvous::Lines::Escape);
 }
 
 std::string ssh_failure(int status, const std::string& said, const std::string& login,

@@ -57,7 +57,7 @@ struct StartFailure {
 };
 StartFailure start_failure(const std::string& program, int error_number);
 
-// The last lines of it, at most three.
+// The last lines of it, at most three, on one that moves no terminal's cursor.
 std::string last_words_of(const std::string& said);
 
 }  // namespace ddprun::launcher

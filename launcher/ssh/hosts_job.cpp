@@ -36,6 +36,7 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/visible_text.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/random_id.h"
@@ -262,7 +263,9 @@ void HostsJob::on_hello(int number, const std::string& line) {
   Node& node = at(number);
   node.hello = read_hello(line);
   if (!node.hello || node.hello->protocol != node_protocol) {
-    const std::string version = node.hello ? node.hello->version : "another version";
+    const std::string version =
+        node.hello ? rendezvous::visible_text(node.hello->version, rendezvous::Lines::Escape)
+                   : "another version";
     say(fmt::format("{} has {}, which this one cannot talk to: install the same ddprun there, or "
                     "take it off the PATH and give --copy-self",
                     node.host.name, version),

@@ -276,6 +276,7 @@ class TrainerServer:
 
     def __init__(self, folder):
         self.posts, self.news = [], threading.Condition()
+        self.status, self.words = 200, b""  # What it answers.
         self.answers = threading.Event()  # Until it is set, nobody is answered.
         self.answers.set()
         authority = folder / "ca.pem"
@@ -291,8 +292,9 @@ class TrainerServer:
                     outer.posts.append((self.path, dict(self.headers), json.loads(body)))
                     outer.news.notify_all()
                 outer.answers.wait(patience(LIMIT_S))
-                self.send_response(200)
+                self.send_response(outer.status)
                 self.end_headers()
+                self.wfile.write(outer.words)
 
             def log_message(self, *_):
                 pass
@@ -395,6 +397,12 @@ class Trainer(unittest.TestCase):
         status, metrics = self.last_report()
         self.assertNotIn("progressPercentage", status)
         self.assertEqual(metrics, {"attempt": "1", "failures": "1", "world_size": "2"})
+
+    def test_words_of_the_server_move_no_cursor(self):
+        self.server.status, self.server.words = 403, b"no\033]0;title\a \302\2332J"
+        with Job(variables=self.variables) as job:
+            job.wait_for("the warning", lambda: "answers 403: no^[]0;title^G M-^[2J" in job.said())
+            self.assertEqual(job.finish(), 0, job.said())
 
     def test_a_server_of_another_authority_is_told_nothing(self):
         del self.variables["KUBEFLOW_TRAINER_SERVER_CA_CERT"]

@@ -136,7 +136,9 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
   CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
   CHECK(contains(ssh_failure(126, "Permission denied", "b", true), "noexec"));
   CHECK(contains(told(127, "error while loading shared libraries: libx.so"), "libraries"));
-  CHECK(last_words_of("one\ntwo\nthree\nfour\n\n") == "two / three / four");
+  CHECK(last_words_of("one\ntwo\r\nthree\nfour\n\n") == "two / three / four");
+  // A banner of a stranger's sshd moves no cursor: by U+009B, escape, or a turn of the direction.
+  CHECK(last_words_of("a\033]0;b\a \302\2332J \177 \342\200\256c") == "a^[]0;b^G M-^[2J ^? ?c");
 }
 
 TEST_CASE("17.3: -x takes names, values and patterns, and no options of ours", "[hosts]") {
