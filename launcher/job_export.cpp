@@ -80,13 +80,13 @@ void JobExport::begin() {
   if (const auto& place = options_.metrics_port) {
     // The page is elsewhere: who opens the numbers to a network has not opened that.
     metrics_server_ = std::make_unique<PageServer>(
-        io_, place->host, place->port, "--metrics-port",
+        io_, place->host, place->port, "--metrics-port", PageReaders::All,  // A scraper is another.
         [this](const std::string& path) { return metrics(path); }, before);
     spdlog::info("metrics at {}/metrics", metrics_server_->url());
   }
   if (const auto& place = options_.status_page) {
     page_server_ = std::make_unique<PageServer>(
-        io_, place->host, place->port, "--status-page",
+        io_, place->host, place->port, "--status-page", PageReaders::OwnUser,
         [this](const std::string& path) { return page(path); }, before);
     spdlog::info("status page at {}/", page_server_->url());
   }

@@ -48,6 +48,8 @@ bool is_own_name(const std::string& host) {
 
 }  // namespace
 
+std::string http_forbidden(const std::string& why) { return refusal("403 Forbidden", why); }
+
 std::string http_reply(std::string_view request, bool own_names_alone, const PageLookup& lookup) {
   const std::string_view line = request.substr(0, request.find("\r\n"));
   const std::size_t first = line.find(' ');
@@ -60,7 +62,7 @@ std::string http_reply(std::string_view request, bool own_names_alone, const Pag
     return refusal("405 Method Not Allowed", "there is nothing here but to read");
   }
   if (own_names_alone && !is_own_name(host_of(request))) {
-    return refusal("403 Forbidden", "ask by address, or as localhost");
+    return http_forbidden("ask by address, or as localhost");
   }
   const std::string_view target = line.substr(first + 1, second - first - 1);
   const auto page = lookup(std::string(target.substr(0, target.find('?'))));

@@ -19,4 +19,7 @@ using PageLookup = std::function<std::optional<HttpPage>(const std::string& path
 // this address (DNS rebinding) would let that page read ours.
 std::string http_reply(std::string_view request, bool own_names_alone, const PageLookup& lookup);
 
+// The answer to whoever may not read.
+std::string http_forbidden(const std::string& why);
+
 }  // namespace ddprun::launcher

@@ -2,10 +2,14 @@
 #include "launcher/export/page_server.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <utility>
+
+#include "rendezvous/store/socket_owner.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -17,21 +21,44 @@ const AnswerLimits page_limits{.request_end = "\r\n\r\n",
                                .at_once = 32,
                                .time = std::chrono::seconds(20)};
 
+using Owners = std::optional<rendezvous::SocketOwner>;
+
+// Nothing where the kernel does not tell, as in some containers: seen once, and not refused.
+void ask_kernel_of_owners(Owners& owners, int listener, const std::string& option) {
+  owners.emplace(listener);
+  if (owners->unavailable().empty()) return;
+  spdlog::warn(
+      "{}: the kernel does not say whose connections from this machine are ({}): its other users "
+      "can read, too",
+      option, owners->unavailable());
+  owners.reset();
+}
+
+bool may_read(const Owners& owners, int socket) {
+  if (!owners) return true;
+  const auto owner = owners->of_peer(socket);
+  return owner && rendezvous::is_own_user(*owner);
+}
+
 }  // namespace
 
 PageServer::PageServer(asio::io_context& io, const std::string& host, std::uint16_t port,
-                       const std::string& option, PageLookup lookup,
+                       const std::string& option, PageReaders readers, PageLookup lookup,
                        std::function<void(std::function<void()> done)> before) {
   asio::error_code error;
   const tcp::endpoint place(asio::ip::make_address(host, error), port);
+  const auto owners = std::make_shared<Owners>();
   server_ = std::make_shared<AnswerServer<tcp>>(
       io, page_limits,
-      [loopback = place.address().is_loopback(), lookup = std::move(lookup),
-       before = std::move(before)](const std::string& request,
+      [loopback = place.address().is_loopback(), owners, option, lookup = std::move(lookup),
+       before = std::move(before)](const std::string& request, int socket,
                                    const AnswerServer<tcp>::Reply& reply) {
-        const auto answer = [=] { reply(http_reply(request, loopback, lookup)); };
-        if (!before) return answer();
-        before(answer);
+        if (!may_read(*owners, socket)) {
+          return reply(http_forbidden("this is another user's job; " + option +
+                                      " ADDRESS:PORT, with an address of a network, lets others "
+                                      "read"));
+        }
+        before([=] { reply(http_reply(request, loopback, lookup)); });
       });
   tcp::acceptor& acceptor = server_->acceptor;
   if (!error) acceptor.open(place.protocol(), error);
@@ -43,6 +70,9 @@ PageServer::PageServer(asio::io_context& io, const std::string& host, std::uint1
         fmt::format("{}: cannot listen on {} port {}: {}; give another port, "
                     "or 0 for a free one",
                     option, host, port, error.message()));
+  }
+  if (readers == PageReaders::OwnUser && place.address().is_loopback()) {
+    ask_kernel_of_owners(*owners, acceptor.native_handle(), option);
   }
   server_->begin();
 }

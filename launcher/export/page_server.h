@@ -15,14 +15,17 @@
 
 namespace ddprun::launcher {
 
+// Who may read at a loopback address, which is every local user's; at others everybody may.
+enum class PageReaders { All, OwnUser };  // Root is as good as the own user.
+
 class PageServer {
  public:
   // Listens at a numeric `host`; port 0 is any free one. Throws std::runtime_error with what to do:
   // `option` is who asked for it. `lookup` is called in the loop's thread.
   // `before` is called before each answer, and calls back when what `lookup` shows is of now.
   PageServer(asio::io_context& io, const std::string& host, std::uint16_t port,
-             const std::string& option, PageLookup lookup,
-             std::function<void(std::function<void()> done)> before = {});
+             const std::string& option, PageReaders readers, PageLookup lookup,
+             std::function<void(std::function<void()> done)> before);
   ~PageServer();  // Who is being answered gets the rest while the loop runs.
   PageServer(const PageServer&) = delete;
 

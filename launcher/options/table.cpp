@@ -238,7 +238,9 @@ const std::vector<OptionRow>& option_table() {
        "Serves them at /metrics, to this machine alone unless an address is given; 0 picks a free "
        "port."},
       {"status-page", 0, "[ADDRESS:]PORT", "none", Output, false,
-       "Serves a page with this node's live curves, ranks, attempts and failures; as above."},
+       "Serves a page with this node's live curves, ranks, attempts and failures, to this user "
+       "alone "
+       "unless an address is given; 0 picks a free port."},
       {"color", 0, "auto|always|never", "auto", Output, false,
        "Colors of console prefixes and of ddprun's own warnings and errors. auto: on a terminal, "
        "unless NO_COLOR is set or TERM is dumb."},

@@ -32,9 +32,9 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
  public:
   using Socket = typename Protocol::socket;
   using Reply = std::function<void(std::string answer)>;
-  // `request` with its end. The reply may be given later, in the loop's thread, and also when
-  // nobody waits for it any more.
-  using Answer = std::function<void(const std::string& request, Reply reply)>;
+  // `request` with its end, which came over `socket`. The reply may be given later, in the loop's
+  // thread, and also when nobody waits for it any more.
+  using Answer = std::function<void(const std::string& request, int socket, Reply reply)>;
 
   AnswerServer(asio::io_context& io, AnswerLimits limits, Answer answer)
       : acceptor(io), limits_(std::move(limits)), answer_(std::move(answer)), pause_(io) {}
@@ -89,6 +89,7 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
             self->has_asked = true;
             const auto begin = asio::buffers_begin(self->received.data());
             self->owner->answer_({begin, begin + static_cast<std::ptrdiff_t>(bytes)},
+                                 self->socket.native_handle(),
                                  [self](std::string answer) { self->reply(std::move(answer)); });
           });
     }

@@ -82,7 +82,7 @@ void StatusSocket::serve(std::unique_ptr<RunSocket> socket, std::function<void()
   impl_->on_gone = std::move(on_gone);
   impl_->server = std::make_shared<AnswerServer<Stream>>(
       impl_->io, asker_limits,
-      [answer = impl_->answer](const std::string& request,
+      [answer = impl_->answer](const std::string& request, int,
                                const AnswerServer<Stream>::Reply& reply) {
         answer(asked(request), [reply](const std::string& line) { reply(line + "\n"); });
       });

@@ -139,6 +139,22 @@ def get(url, **headers):
         return answer.read().decode()
 
 
+def another_user_may_read(url):
+    get(url)  # Imports what it takes, which another user may be kept from.
+    child = os.fork()
+    if child == 0:
+        code = 2
+        with contextlib.suppress(BaseException):
+            os.setuid(54_321)
+            try:
+                get(url)
+                code = 0
+            except urllib.error.HTTPError as refused:
+                code = 1 if refused.code == 403 else 2
+        os._exit(code)
+    return {0: True, 1: False}[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+
+
 def sample(text, name):
     """The value of the one sample whose name and labels `name` is a pattern of; None: there is none."""
     found = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
@@ -167,6 +183,15 @@ class Metrics(unittest.TestCase):
                     self.assertEqual(refused.exception.code, 404)
             for port in (numbers, page):
                 self.assertIn("ddprun_info", get(f"http://127.0.0.1:{port}/metrics"))
+            self.assertEqual(job.finish(), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "to become another user one must be root")
+    def test_other_users_of_the_machine_get_the_numbers_and_not_the_page(self):
+        with Job("--metrics-port", "0", "--status-page", "0") as job:
+            numbers, page = (urllib.parse.urlsplit(job.url(what)).netloc for what in ("metrics", "status page"))
+            self.assertTrue(another_user_may_read(f"http://{numbers}/metrics"))
+            for path in ("/", "/status.json", "/metrics"):
+                self.assertFalse(another_user_may_read(f"http://{page}{path}"), path)
             self.assertEqual(job.finish(), 0)
 
     def test_metrics_in_a_file_and_over_http_follow_the_job(self):
