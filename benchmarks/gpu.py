@@ -81,6 +81,8 @@ class Machine:
         settings = {"CMAKE_BUILD_TYPE": "Release", "DDPRUN_TORCH": self.torch, "DDPRUN_WITH_MPI": "OFF"}
         if self.pack.exists():
             settings["CMAKE_PREFIX_PATH"] = self.pack
+            # Paths inside of the tree are left out, unless they are named.
+            settings["CMAKE_INSTALL_RPATH"] = self.pack / "lib" / "x86_64-linux-gnu"
         if self.nccl:
             settings |= {"NCCL_INCLUDE": self.nccl / "include", "NCCL_LIBRARY": self.nccl / "lib" / "libnccl.so.2"}
         return [f"-D{name}={value}" for name, value in settings.items()]

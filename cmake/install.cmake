@@ -30,11 +30,15 @@ endforeach()
 install(FILES rendezvous/environment.h rendezvous/hosted_store.h rendezvous/interface_addresses.h rendezvous/long_wait.h rendezvous/progress_page.h rendezvous/store_client.h
         DESTINATION ${header_dir}/rendezvous COMPONENT development)
 
+# In the build as installed: CMake would otherwise make room for the other path by empty ones, which
+# the loader takes for the current folder. Who may write there could have his library loaded.
 foreach(module ddprun_cuda ddprun_mpi)
   if(TARGET ${module})
-    set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    set_target_properties(${module} PROPERTIES
+      INSTALL_RPATH_USE_LINK_PATH ON
+      BUILD_WITH_INSTALL_RPATH ON)
     if(DDPRUN_WITH_TORCH AND module STREQUAL ddprun_cuda)
-      set_target_properties(${module} PROPERTIES INSTALL_RPATH ${DDPRUN_TORCH}/lib)
+      set_target_properties(${module} PROPERTIES INSTALL_RPATH "${DDPRUN_TORCH}/lib;${CMAKE_INSTALL_RPATH}")
     endif()
     install(TARGETS ${module} LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT train)
   endif()
@@ -55,8 +59,9 @@ if(DDPRUN_WITH_TORCH)
   install(FILES cmake/FindLibTorch.cmake DESTINATION ${package_dir} COMPONENT development)
   # LibTorch is used where it lies. By name, because CMake leaves out paths inside this tree.
   set_target_properties(train PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR};${DDPRUN_TORCH}/lib"
-    INSTALL_RPATH_USE_LINK_PATH ON)
+    INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR};${DDPRUN_TORCH}/lib;${CMAKE_INSTALL_RPATH}"
+    INSTALL_RPATH_USE_LINK_PATH ON
+    BUILD_WITH_INSTALL_RPATH ON)  # As above.
   install(TARGETS train RUNTIME COMPONENT train)
   install(FILES docs/train.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT train)
   install(FILES completions/train.bash RENAME train
