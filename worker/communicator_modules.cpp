@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/strangers_module.h"
+
 namespace ddprun::worker {
 namespace {
 
@@ -28,6 +30,12 @@ std::string module_path(const ModuleNames& names) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto beside = program.parent_path() / names.file;
+  if (rendezvous::is_strangers_module(beside)) {
+    throw CommunicatorError("the " + names.what + " module " + beside.string() +
+                            " is another user's, in a folder that anybody may write to: move the "
+                            "programs to a folder of your own, or name the module in " +
+                            names.variable);
+  }
   return std::filesystem::exists(beside, error) ? beside.string() : names.file;
 }
 

@@ -11,6 +11,7 @@
 
 #include "rendezvous/secure/openssl_copy.h"
 #include "rendezvous/secure/security_error.h"
+#include "rendezvous/strangers_module.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -49,6 +50,7 @@ void* open_module_of_copy() {
   if (program.empty()) return nullptr;
   for (const char* folder : {".", DDPRUN_MODULES_FROM_PROGRAM}) {
     const auto file = program / folder / openssl_copy_file;
+    if (is_strangers_module(file)) continue;
     if (void* module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); module != nullptr) {
       return module;
     }

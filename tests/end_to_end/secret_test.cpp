@@ -1,5 +1,6 @@
 // Jobs of several hosts and the secret that their nodes prove (docs/security.md).
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -246,6 +247,38 @@ TEST_CASE("15.6: a node without the copy of OpenSSL uses the machine's, and meet
   CHECK(contains(two.output, "libssl.so.3"));
   CHECK_FALSE(contains(two.output, "libddprun_openssl.so"));
 }
+
+#ifdef DDPRUN_OPENSSL_COPY_BUILT
+TEST_CASE("15.6: a copy of OpenSSL that another user has put beside ddprun is not opened") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to give a file away one must be root");
+  const Home home;
+  const TemporaryFolder anybodys;
+  for (const char* file : {"ddprun", "libddprun_openssl.so"}) {
+    std::filesystem::copy_file(binary(file), anybodys / file);
+  }
+  const std::uint16_t port = free_port();
+  const auto opened = [&](int rank) {
+    auto command =
+        launch_node(rank, port, {"--auth", "secret"},
+                    shell("grep -o 'lib[a-z_]*ssl[.a-z0-9]*' /proc/$PPID/maps | sort -u"));
+    command[0] = anybodys / "ddprun";
+    return command;
+  };
+  const auto output_of_both = [&] {
+    Process first(opened(0), home.variables());
+    Process second(opened(1), home.variables());
+    const auto one = first.wait(30s), two = second.wait(30s);
+    CHECK(one.status == 0);
+    CHECK(two.status == 0);
+    return one.output + two.output;
+  };
+
+  CHECK(contains(output_of_both(), "libddprun_openssl.so"));
+  REQUIRE(::chown((anybodys / "libddprun_openssl.so").c_str(), 54'321, 54'321) == 0);
+  REQUIRE(::chmod(anybodys.path().c_str(), 01777) == 0);
+  CHECK_FALSE(contains(output_of_both(), "libddprun_openssl.so"));
+}
+#endif
 
 TEST_CASE("15.6: the copy does not stand in for an OpenSSL that the machine does not have") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);

@@ -1,8 +1,11 @@
 // What the user gave wrong is told once, and does not use up the restarts.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -143,4 +146,22 @@ TEST_CASE("a folder that another training holds is not taken by a later attempt 
   INFO(job.result.output);
   CHECK(job.result.status == 2);
   CHECK(job.report["attempts"] == 1);
+}
+
+TEST_CASE("a module that another user has put beside train is refused") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to give a file away one must be root");
+  const TemporaryFolder anybodys;
+  std::filesystem::copy_file(binary("train"), anybodys / "train");
+  const std::string module = anybodys / "libddprun_mpi.so";
+  std::ofstream(module) << "theirs";
+  REQUIRE(::chown(module.c_str(), 54'321, 54'321) == 0);
+  REQUIRE(::chmod(anybodys.path().c_str(), 01777) == 0);
+  auto command = small_training({"--steps", "1", "--backend", "mpi"});
+  command[0] = anybodys / "train";
+
+  const auto refused = run(command, limit);
+
+  INFO(refused.output);
+  CHECK(refused.status != 0);
+  CHECK(contains(refused.output, "the MPI module " + module + " is another user's"));
 }
