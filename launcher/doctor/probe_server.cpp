@@ -100,7 +100,13 @@ void ProbeServer::serve(const std::vector<pollfd>& ready) {
 
 void ProbeServer::accept(int listener) {
   UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket || guests_.size() >= guests_max) return;
+  if (!socket) return;
+  if (guests_.size() >= guests_max) {  // Hosts of the visit speak at once.
+    const auto oldest = std::find_if(guests_.begin(), guests_.end(),
+                                     [](const Guest& guest) { return !guest.known; });
+    if (oldest == guests_.end()) return;
+    guests_.erase(oldest);
+  }
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   guests_.push_back({std::move(socket), std::chrono::steady_clock::now(), "", false, 0});
