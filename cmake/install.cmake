@@ -38,7 +38,9 @@ foreach(module ddprun_cuda ddprun_mpi)
       INSTALL_RPATH_USE_LINK_PATH ON
       BUILD_WITH_INSTALL_RPATH ON)
     if(DDPRUN_WITH_TORCH AND module STREQUAL ddprun_cuda)
-      set_target_properties(${module} PROPERTIES INSTALL_RPATH "${DDPRUN_TORCH}/lib;${CMAKE_INSTALL_RPATH}")
+      cmake_path(GET NCCL_LIBRARY PARENT_PATH nccl)  # As LibTorch, it may be in .deps/ (see train).
+      set_target_properties(${module} PROPERTIES
+        INSTALL_RPATH "${DDPRUN_TORCH}/lib;${nccl};${CMAKE_INSTALL_RPATH}")
     endif()
     install(TARGETS ${module} LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT train)
   endif()
