@@ -55,13 +55,12 @@ Crop random_crop(ImageSize image, const AugmentOptions& options, const SampleKey
     if (w < 1 || w > image.width || h < 1 || h > image.height) continue;
     return {below(words[2], image.height - h + 1), below(words[3], image.width - w + 1), h, w};
   }
-  std::int64_t w = image.width;
-  std::int64_t h = image.height;
-  if (width / height < options.ratio_min) {
-    h = std::min(h, std::max<std::int64_t>(1, rounded(width / options.ratio_min)));
-  } else if (width / height > options.ratio_max) {
-    w = std::min(w, std::max<std::int64_t>(1, rounded(height * options.ratio_max)));
-  }
+  // One side is cut where the shape of the image is beyond the limits, and none where it is not.
+  const auto at_most = [](std::int64_t side, double longest) {
+    return std::min(side, std::max<std::int64_t>(1, rounded(longest)));
+  };
+  const std::int64_t w = at_most(image.width, height * options.ratio_max);
+  const std::int64_t h = at_most(image.height, width / options.ratio_min);
   return {(image.height - h) / 2, (image.width - w) / 2, h, w};
 }
 

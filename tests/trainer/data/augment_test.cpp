@@ -123,6 +123,11 @@ TEST_CASE("a crop that fits nowhere becomes the middle", "[trainer][data][augmen
   const SamplePlan wide = plan_sample({400, 2000}, options, {});
   CHECK(wide.box == ImageSize{400, 533});
   CHECK(wide.box_left == 733);
+  // What is left of a side is a pixel at least.
+  options.augment.ratio_min = options.augment.ratio_max = 1000;
+  CHECK(plan_sample({7, 9}, options, {}).box == ImageSize{1, 9});
+  options.augment.ratio_min = options.augment.ratio_max = 0.001;
+  CHECK(plan_sample({7, 9}, options, {}).box == ImageSize{7, 1});
 }
 
 TEST_CASE("random crops are distributed as torchvision's", "[trainer][data][augment][oracle]") {
