@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,8 +18,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t list_bytes_max = std::size_t{1} << 30;
-constexpr std::int64_t label_max = (1 << 20) - 1;  // More classes than any set has.
+constexpr std::size_t list_bytes_max = std::size_t{1} << 30;  // A line's number fits an int32_t.
+constexpr std::int64_t label_max = (1 << 20) - 1;             // More classes than any set has.
 
 [[noreturn]] void fail(const std::string& name, std::int64_t line, const std::string& what) {
   throw DataError(fmt::format("{}, line {}: {}", name, line, what));
@@ -206,7 +205,6 @@ class RowReader {
     const std::string& label = fields[columns_.label];
     check_path(line, path);
     if (label.empty()) fail(name_, line, "the label is empty");
-    if (line > std::numeric_limits<std::int32_t>::max()) fail(name_, line, "too many lines");
     images_.list.paths.add(path);
     images_.list.lines.push_back(static_cast<std::int32_t>(line));
     take_label(line, label);
