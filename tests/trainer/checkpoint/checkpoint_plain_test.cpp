@@ -92,7 +92,7 @@ TEST_CASE("another number of workers goes on with the next sample", "[trainer][c
                   std::max<std::int64_t>(0, size - done) + position.repeated);
           REQUIRE((left.empty() || left.rbegin()->first == size - 1));
           REQUIRE(position.repeated < after);
-          if (before == after) REQUIRE(position.repeated == 0);
+          if (before == after || done >= size) REQUIRE(position.repeated == 0);
         }
       }
     }
@@ -108,6 +108,7 @@ TEST_CASE("a run's end is counted from the data that is left", "[trainer][checkp
   // After 10 steps on one worker, two have 50 samples each: 4 steps an epoch.
   CHECK(total_steps_from({10, 1, 24}, 3, 50, 16) == 10 + 2 + 4);
   CHECK(total_steps_from({0, 0, 0}, 0, 100, 16) == 0);
+  CHECK(total_steps_from({35, 5, 0}, 3, 100, 16) == 35);  // Longer than --epochs says now.
 }
 
 TEST_CASE("one infinity or NaN is found wherever it stands", "[trainer][checkpoint]") {

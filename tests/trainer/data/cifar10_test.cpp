@@ -30,6 +30,25 @@ TEST_CASE("the real test images of CIFAR-10 are read where they lie", "[trainer]
   }
 }
 
+TEST_CASE("all five parts of CIFAR-10 are read, and its test set rather than a part of it",
+          "[trainer][data]") {
+  const ScratchFolder folder;
+  for (int number = 1; number <= 5; ++number) {
+    write_bytes(folder / ("data_batch_" + std::to_string(number) + ".bin"),
+                cifar_records(std::string(1, static_cast<char>(number))));
+  }
+  write_bytes(folder / "test_batch.bin", cifar_records("\1\2"));
+  write_bytes(folder / "test_batch_first1000.bin", cifar_records("\3"));
+
+  const auto train = open_cifar10(folder.path(), true);
+  const auto test = open_cifar10(folder.path(), false);
+
+  REQUIRE(train->size() == 5);
+  for (std::int64_t i = 0; i < 5; ++i) CHECK(train->label(i) == i + 1);
+  REQUIRE(test->size() == 2);
+  CHECK(test->label(0) == 1);
+}
+
 TEST_CASE("records that are gone while they are read are an error of the file", "[trainer][data]") {
   const ScratchFolder folder;
   write_cifar10(folder.path(), true, 300);  // More than are looked at at once.

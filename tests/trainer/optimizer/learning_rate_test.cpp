@@ -47,7 +47,8 @@ TEST_CASE("with other steps per epoch the rate goes on from the same place in th
   // A warm-up in steps counts those that were done.
   options.warmup_epochs = 0;
   options.warmup_steps = 40;
-  CHECK(learning_rate_at(options, {20, 5, 1'000'000, ahead}) == Approx(21.0 / 40));
+  const LearningRateOptions in_steps = resolve_learning_rate(options, 16, 1, 1);
+  CHECK(learning_rate_at(in_steps, {20, 5, 1'000'000, ahead}) == Approx(21.0 / 40));
 }
 
 TEST_CASE("where --steps ends the run a warm-up in epochs goes on from its place in the data, too",
@@ -125,6 +126,8 @@ TEST_CASE("a rate is scaled from what it was chosen for to this run", "[trainer]
   CHECK(plain.warmup_epochs == 0);
   options.reference = LearningRateReference{};
   CHECK(resolve_learning_rate(options, 40, 512, 4).base == Approx(0.4));
+  options.reference = LearningRateReference{1};
+  CHECK(resolve_learning_rate(options, 40, 512, 4).base == Approx(51.2));
   options.reference = LearningRateReference{256};
   const LearningRateOptions scaled = resolve_learning_rate(options, 40, 512, 4);
   CHECK(scaled.base == Approx(0.2));
@@ -140,4 +143,10 @@ TEST_CASE("a warm-up rises to the base rate and the cosine falls to zero", "[tra
   CHECK(learning_rate_at(options, {54, 0, 104}) == Approx(0.2));
   CHECK(learning_rate_at(options, {103, 0, 104}) < 0.001);
   CHECK(learning_rate_at(options, {200, 1, 104}) == Approx(0.0).margin(1e-12));
+  // Without a warm-up, and where the run ends within it.
+  LearningRateOptions other = options;
+  other.warmup_steps = 0;
+  CHECK(learning_rate_at(other, {0, 0, 104}) == Approx(0.4));
+  other.warmup_steps = 200;
+  CHECK(learning_rate_at(other, {99, 0, 104}) == Approx(0.2));
 }

@@ -93,6 +93,8 @@ TEST_CASE("states that no scaler can be in are refused", "[trainer][precision]")
   CHECK_FALSE(scaler.restore({1024, 2000}));
   CHECK_FALSE(scaler.restore({1024, -1}));
   CHECK(scaler.scale() == 65536);
+  CHECK(scaler.restore({0.5F, 0}));
+  CHECK(scaler.restore({1024, 1999}));
 }
 
 TEST_CASE("the scale passes through the states of GradScaler", "[trainer][precision][oracle]") {
