@@ -72,6 +72,18 @@ TEST_CASE("an evaluation needs the same classes and no list", "[trainer][data][i
   CHECK(tells_data(metadata));
 }
 
+TEST_CASE("names that metadata have no room for still tell data apart",
+          "[trainer][data][identity]") {
+  const std::string longest(std::size_t{1} << 20, 'x');
+  const auto fits = list_of({longest}, {{"1.jpg", 0}});
+  const auto beyond = list_of({longest + "x"}, {{"1.jpg", 0}});
+  const auto other = list_of({longest + "y"}, {{"1.jpg", 0}});
+
+  CHECK(data_metadata(identify(fits)).at("class_names") == longest);
+  CHECK_FALSE(data_metadata(identify(beyond)).contains("class_names"));
+  CHECK(contains(difference(beyond, other), "not the same names and labels"));
+}
+
 TEST_CASE("class names of any bytes become metadata of plain text", "[trainer][data][identity]") {
   const auto odd = list_of({"a,b", "a%2Cb", "K\xc3\xa4tzchen", "\xff\n"}, {{"a,b/1.jpg", 0}});
   const Metadata metadata = data_metadata(identify(odd));

@@ -72,6 +72,14 @@ TEST_CASE("a damaged idx file is refused with the place of the damage", "[traine
                               big_endian(0xffffffff)),
                  "offset 8"));
   CHECK(images_error("") != "");
+  for (const auto& [rows, columns, is_good] :
+       {std::tuple(1U, 4096U, true), std::tuple(4096U, 1U, true), std::tuple(0U, 1U, false),
+        std::tuple(1U, 0U, false), std::tuple(4097U, 1U, false), std::tuple(1U, 4097U, false)}) {
+    const std::string none =
+        big_endian(0x803) + big_endian(0) + big_endian(rows) + big_endian(columns);
+    CHECK(images_error(none).empty() == is_good);
+  }
+  CHECK(contains(labels_error(idx_images(2, 2)), "0x00000803"));
   CHECK(contains(labels_error(idx_labels({1, 2, 10})), "label 10 at offset 10 (image 2)"));
   CHECK(contains(labels_error(idx_labels({1, 2}).substr(0, 9)), "expected 10"));
 }
@@ -101,6 +109,12 @@ TEST_CASE("MNIST images and labels of different number are refused", "[trainer][
   CHECK(contains(message, "2 labels"));
   CHECK(contains(message_of<DataError>([&] { open_mnist(folder.path(), true); }),
                  "train-images-idx3-ubyte"));
+  write_bytes(folder / "train-images-idx3-ubyte", idx_images(0, 2));
+  CHECK(contains(message_of<DataError>([&] { open_mnist(folder.path(), true); }),
+                 "no train-labels-idx1-ubyte.gz"));
+  write_bytes(folder / "train-labels-idx1-ubyte", idx_labels(""));
+  CHECK(
+      contains(message_of<DataError>([&] { open_mnist(folder.path(), true); }), "holds no images"));
 }
 
 TEST_CASE("a gzip file that ends early or is damaged is refused", "[trainer][data]") {
@@ -165,6 +179,7 @@ TEST_CASE("what cannot be read is not taken for a file with another sum", "[trai
   const std::string refused = "cannot read " + (folder / "abc").string() + ": Is a directory";
   CHECK(message_of<DataError>([&] { verify_checksums(folder.path()); }) == refused);
   CHECK(message_of<DataError>([&] { md5_of(folder / "abc"); }) == refused);
+  CHECK(contains(message_of<DataError>([&] { md5_of(folder / "none"); }), "cannot open "));
 }
 
 TEST_CASE("CIFAR-10 takes the batches that are there and says how many images", "[trainer][data]") {

@@ -32,7 +32,7 @@ TEST_CASE("classes and images come in torchvision's order", "[trainer][data][ima
   const ScratchFolder folder;
   for (const char* name :
        {"b/2.jpg", "b/10.JPG", "b/deep/er/x.jpeg", "b/deep-er/y.jpg", "b/deep/a.Jpeg", "B/1.jpg",
-        "a c/1.jpg", "b/notes.txt", "b/more.PNG", "b/other.bmp", "file.jpg"}) {
+        "a c/1.jpg", "b/notes.txt", "b/more.PNG", "b/other.BMP", "file.jpg"}) {
     put(folder / "train" / name);
   }
 
@@ -50,8 +50,9 @@ TEST_CASE("classes and images come in torchvision's order", "[trainer][data][ima
                                           "b/deep/er/x.jpeg"});
   CHECK(labels == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2, 2});
   CHECK(dataset->classes() == 3);
+  CHECK(dataset->class_names() == std::vector<std::string>{"B", "a c", "b"});
   CHECK(contains(dataset->description(), "8 images in 3 classes"));
-  CHECK(contains(dataset->description(), "1 image of other formats, such as b/other.bmp"));
+  CHECK(contains(dataset->description(), "1 image of other formats, such as b/other.BMP"));
 }
 
 TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolder]") {
@@ -59,14 +60,19 @@ TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolde
   for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "val/c/1.jpg"}) {
     put(folder / name);
   }
+  fs::create_directories(folder / "val/b");  // None of a class are enough to validate with.
 
   const auto dataset = open_image_folder(folder.path(), "", false);
 
   REQUIRE(dataset->size() == 1);
   CHECK(dataset->label(0) == 2);
   CHECK(dataset->classes() == 3);
-  put(folder / "val/d/1.jpg");
-  CHECK(contains(folder_error(folder.path(), false), "classes that the training set has not: d"));
+  CHECK_FALSE(contains(dataset->description(), "numbered by these alone"));
+  for (const char* name : {"d", "e", "f"}) put(folder / "val" / name / "1.jpg");
+  CHECK(folder_error(folder.path(), false)
+            .ends_with("classes that the training set has not: d, e, f"));
+  put(folder / "val/g/1.jpg");
+  CHECK(contains(folder_error(folder.path(), false), "d, e, f and 1 more"));
   put(folder / "elsewhere/b/1.jpg");
   CHECK(open_image_folder(folder.path(), folder / "elsewhere", false)->label(0) == 1);
   fs::remove_all(folder / "train");
@@ -132,12 +138,14 @@ TEST_CASE("an image that cannot be read is named with the reason", "[trainer][da
   put(folder / "train/a/3.jpg", jpeg({}).substr(0, 700));
   fs::create_symlink("nowhere", folder / "train/a/4.jpg");
   REQUIRE(::mkfifo((folder / "train/a/5.jpg").c_str(), 0600) == 0);
+  put(folder / "train/a/6.jpg");
+  fs::resize_file(folder / "train/a/6.jpg", (std::uintmax_t{1} << 30) + 1);  // A hole.
   const auto dataset = open_image_folder(folder.path(), "", true);
   const auto error = [&](std::int64_t index) {
     return message_of<ImageError>([&] { read_planes(*dataset, index); });
   };
 
-  REQUIRE(dataset->size() == 6);
+  REQUIRE(dataset->size() == 7);
   CHECK(error(0) == "");
   CHECK(error(1) ==
         "cannot read image 1, " + (folder / "train/a/1.jpg").string() + ": it is empty");
@@ -145,6 +153,7 @@ TEST_CASE("an image that cannot be read is named with the reason", "[trainer][da
   CHECK(contains(error(3), "3.jpg: it is truncated"));
   CHECK(contains(error(4), "4.jpg: cannot open it: No such file"));
   CHECK(contains(error(5), "5.jpg: it is not a file"));
+  CHECK(contains(error(6), "6.jpg: it has 1073741825 bytes; at most "));
 }
 
 TEST_CASE("a folder as ImageNet's has all images decoded as Pillow does",

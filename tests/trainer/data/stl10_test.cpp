@@ -64,6 +64,7 @@ TEST_CASE("a part of STL-10 is used where the whole is missing", "[trainer][data
   write_bytes(folder / "subset10_test_y.bin", "\x03");
   write_bytes(folder / "subsetx_test_X.bin", "no");
   write_bytes(folder / "subset_test_X.bin", "no");
+  write_bytes(folder / "subset12x_test_X.bin", "no");
   write_bytes(folder / "train_y.bin", std::string(5000, '\1'));
 
   CHECK(open_stl10(folder.path(), false)->label(0) == 2);
@@ -89,6 +90,8 @@ TEST_CASE("labels of STL-10 are never guessed", "[trainer][data][stl10]") {
   CHECK(error("\x01\x02\x03") == "");
   write_bytes(folder / "class_names.txt", "a\nb\n");
   CHECK(contains(error_of(folder.path()), "has 2 names, expected 10"));
+  write_bytes(folder / "class_names.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  CHECK(error_of(folder.path()) == "");
 }
 
 TEST_CASE("a cut STL-10 file is refused with the place", "[trainer][data][stl10]") {
