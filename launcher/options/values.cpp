@@ -117,7 +117,7 @@ int count_visible(const std::string& list, int there) {
   for (const std::string& part : split(list, ',')) {
     std::string device = trimmed(part);
     if (uuid.empty()) device = device.substr(0, device.find_first_not_of("0123456789"));
-    if (device.empty() || device.rfind(uuid, 0) != 0) break;
+    if (device.rfind(uuid, 0) != 0) break;
     if (uuid.empty() && !whole_number(device, 0, there - 1)) break;
     if (!found.insert(device).second) return 0;
   }
@@ -203,7 +203,7 @@ HostPort parse_endpoint(const GivenOption& given) {
          "an address without a zone (%eth0): one that is valid on a single link is none that all "
          "nodes can use; give a name or another address of that host");
   }
-  if (!text.empty() && text[0] == '[') {
+  if (text.starts_with('[')) {
     const std::size_t close = text.find(']');
     if (close == text.npos) fail(given, expected);
     result.host = text.substr(1, close - 1);

@@ -224,10 +224,11 @@ TEST_CASE("17.2: pages are served to this machine alone, unless an address is gi
   CHECK(place("9400").port == 9400);
   CHECK(place("0.0.0.0:0").host == "0.0.0.0");
   CHECK(place("[::1]:80").host == "::1");
+  CHECK(place("65535").port == 65535);
   CHECK(options({"--status-page=9401"}).status_page.value().port == 9401);
   CHECK_FALSE(options({}).status_page.has_value());
-  for (const char* bad :
-       {"", "x", "65536", "-1", "9400x", ":9400", "host:9400", "1.2.3.4:", "::1"}) {
+  for (const char* bad : {"", "x", "65536", "-1", "9400x", ":9400", "host:9400", "1.2.3.4:", "::1",
+                          "[::1:80", "::1]:80"}) {
     INFO(bad);
     CHECK(check_contains(error_of({std::string("--status-page=") + bad}), "PORT or ADDRESS:PORT"));
   }
@@ -401,6 +402,8 @@ TEST_CASE("GPUs are counted without asking CUDA", "[options]") {
   CHECK(count_gpus("0,1", "/no/such") == 0);
   CHECK(count_gpus("GPU-8932f937-d72c", "/no/such") == 0);
   CHECK(count_listed_gpus("0,7") == 2);
+  CHECK(count_listed_gpus("3rd,1") == 2);
+  CHECK(count_listed_gpus("0,,1") == 1);
   CHECK(count_gpus("GPU-8932f937-d72c, GPU-1", dev.path) == 2);
   CHECK(count_gpus("MIG-8932f937-d72c", dev.path) == 1);
   CHECK(count_gpus("1,-1,2", dev.path) == 1);  // CUDA ignores what follows a bad entry.
@@ -454,12 +457,13 @@ TEST_CASE("endpoints are host, host and port, or IPv6 in brackets", "[options]")
   };
   CHECK(endpoint("node-0.local:1").endpoint_host == "node-0.local");
   CHECK(endpoint("node-0.local:1").endpoint_port == 1);
+  CHECK(endpoint("node_0:65535").endpoint_port == 65535);
   CHECK(endpoint("[::1]:99").endpoint_host == "::1");
   CHECK(endpoint("[::1]:99").endpoint_port == 99);
   CHECK(endpoint("[fe80::1]").endpoint_port == 29500);
   CHECK(endpoint("::1").endpoint_host == "::1");
   for (const char* bad :
-       {":1", "a:b", "a:1:2", "[::1", "[::1]x", "[x]:1", "a b", "a:70000", "-a"}) {
+       {":1", "a:b", "a:1:2", "[::1", "[::1]x", "[::1]x9", "[x]:1", "a b", "a:65536", "-a"}) {
     CHECK(check_contains(error_of({"--nnodes=2", std::string("--rdzv-endpoint=") + bad}),
                          "expected"));
   }
@@ -470,6 +474,13 @@ TEST_CASE("endpoints are host, host and port, or IPv6 in brackets", "[options]")
   }
   CHECK(options({"--master-addr=[::1]"}).endpoint_host == "::1");
   CHECK(check_contains(error_of({"--master-addr=a:1"}), "--master-port"));
+}
+
+TEST_CASE("who may come to the store is named by addresses and networks", "[options]") {
+  CHECK(options({"--store-allow= 10.0.0.7,10.1.0.0/16 "}).store_allow ==
+        std::vector<std::string>{"10.0.0.7", "10.1.0.0/16"});
+  CHECK(options({"--store-allow="}).store_allow.empty());
+  CHECK(check_contains(error_of({"--store-allow=10.0.0.7,node1"}), "but found \"node1\""));
 }
 
 TEST_CASE("the rendezvous endpoint wins over the master address, and says so", "[options]") {
@@ -502,7 +513,7 @@ TEST_CASE("the job's id", "[options]") {
 TEST_CASE("the rendezvous configuration", "[options]") {
   const LaunchOptions result = options({"--rdzv-conf",
                                         "'join_timeout=5,last_call_timeout=0,start_timeout=7,keep_"
-                                        "alive_interval=2,is_host=true,read_timeout=9'"});
+                                        "alive_interval=2,read_timeout=9,is_host=True'"});
   CHECK(result.join_timeout == 5s);
   CHECK(result.last_call_timeout == 0s);
   CHECK(result.start_timeout == 7s);
@@ -511,6 +522,8 @@ TEST_CASE("the rendezvous configuration", "[options]") {
   CHECK(result.is_host == true);
   CHECK(check_contains(result.notes.at(0), "read_timeout has no effect"));
   CHECK(options({"--rdzv-conf=timeout=7"}).join_timeout == 7s);
+  CHECK(options({"--rdzv-conf=\"timeout=7\""}).join_timeout == 7s);
+  CHECK(options({"--rdzv-conf="}).join_timeout == options({}).join_timeout);
   CHECK(options({"--rdzv-conf=heartbeat_timeout=0.5"}).heartbeat_interval < 500ms);
   for (const char* bad : {"x", "a=", "=b", "join_timeout=0", "join_timeout=x", "join_timeout=-1",
                           "is_host=perhaps", "keep_alive_interval=1,keep_alive_max_attempt=1"}) {
@@ -648,7 +661,14 @@ TEST_CASE("signals have names with or without SIG, or numbers", "[options]") {
         std::vector<int>{SIGUSR1, SIGTERM});
   CHECK(options({"--signals-to-handle="}).signals_to_handle.empty());
   CHECK(check_contains(error_of({"--signals-to-handle=SIGFOO"}), "SIGFOO"));
-  CHECK(check_contains(error_of({"--signals-to-handle=SIGKILL"}), "SIGKILL"));
+  for (const char* unseen : {"SIGKILL", "SIGSTOP"}) {
+    CHECK(check_contains(error_of({std::string("--signals-to-handle=") + unseen}),
+                         std::string("can handle, which ") + unseen + " is not"));
+  }
+  for (const char* own : {"SIGCHLD", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}) {
+    CHECK(check_contains(error_of({std::string("--signals-to-handle=") + own}),
+                         std::string("signals from outside; ") + own));
+  }
 }
 
 TEST_CASE("the shutdown time has an option and two variables", "[options]") {
@@ -659,6 +679,8 @@ TEST_CASE("the shutdown time has an option and two variables", "[options]") {
   CHECK(options({"--shutdown-timeout=0.5"}).shutdown_timeout == 500ms);
   CHECK(check_contains(error_of({"--shutdown-timeout=-1"}), "at least 0"));
   CHECK(check_contains(error_of({"--shutdown-timeout=nan"}), "seconds"));
+  CHECK(check_contains(error_of({"--shutdown-timeout=5s"}), "seconds"));
+  CHECK(check_contains(error_of({"--shutdown-timeout=1e999"}), "seconds"));
 }
 
 TEST_CASE("options without a use here are checked, and refused with a reason if unknown",
@@ -1018,6 +1040,20 @@ TEST_CASE("a dash, which would make a file of that name, is a wrong option",
     check_contains(error_of({option, "-"}), std::string(option) + "=-: ");
   }
   CHECK(options({"--event-log", "./-"}).event_log == "./-");
+}
+
+TEST_CASE("a file to write has a name of its own, in a folder that is there",
+          "[launcher][options]") {
+  const ddprun::testing::TemporaryFolder folder;
+  CHECK(options({"--event-log", "a b\xc3\xa9"}).event_log == "a b\xc3\xa9");
+  for (const char* bad : {"", "a\nb", "a\x1f", "a\x7f"}) {
+    CHECK(check_contains(error_of({"--event-log", bad}), "expected the name of a file"));
+  }
+  std::ofstream(folder / "file") << "";
+  for (const std::string& place : {folder / "file", folder / "none"}) {
+    CHECK(check_contains(error_of({"--event-log", place + "/log"}),
+                         "but there is no folder " + place));
+  }
 }
 
 TEST_CASE("a place where nothing can be written is a wrong option", "[launcher][options]") {
