@@ -35,7 +35,7 @@ EndpointChoice endpoint_here(const std::vector<HostFacts>& hosts,
     const std::string client = connection_of(host).client;
     const bool is_ours = rendezvous::is_loopback_address(client) ||
                          std::count(own_addresses.begin(), own_addresses.end(), client) > 0;
-    if (client.empty() || !is_ours || is_of_one_link(client)) {
+    if (!is_ours || is_of_one_link(client)) {
       return {{},
               {},
               "node 0 is this machine, and " + host.name + " does not say by which address it " +

@@ -31,8 +31,7 @@ std::string shown(std::string_view text) {
 std::optional<long> number_of(std::string_view text) {
   long number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || stop != text.data() + text.size() || number < 0)
-    return std::nullopt;
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
   return number;
 }
 

@@ -170,9 +170,7 @@ StartFailure start_failure(const std::string& program, int error_number) {
 
 std::string last_words_of(const std::string& said) {
   constexpr std::size_t lines_max = 3, bytes_max = 1000;
-  std::size_t end = said.find_last_not_of(" \r\n\t");
-  if (end == said.npos) return "";
-  ++end;
+  const std::size_t end = said.find_last_not_of(" \r\n\t") + 1;  // 0 where nothing is said.
   std::size_t begin = end;
   for (std::size_t lines = 0; begin > 0 && end - begin < bytes_max; --begin) {
     if (said[begin - 1] == '\n' && ++lines == lines_max) break;

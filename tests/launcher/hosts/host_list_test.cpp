@@ -74,7 +74,15 @@ TEST_CASE("17.3: what is no list of hosts is refused with its place", "[hosts]")
                           "@a@b",
                           "a@b@",
                           "@a",
+                          "$(x)@a",
+                          "a b@c",
+                          "-o@a",
+                          "[::1]8",
                           "gpu[1-",
+                          "gpu[1",
+                          "gpu[1,]",
+                          "gpu[-1]",
+                          "gpu[1--1]",
                           "gpu[]",
                           "gpu[3-1]",
                           "gpu[x]",
@@ -88,9 +96,30 @@ TEST_CASE("17.3: what is no list of hosts is refused with its place", "[hosts]")
     CHECK(hosts(bad).rfind("error: ", 0) == 0);
   }
   CHECK(contains(hosts("a:x"), "expected a number of workers"));
+  CHECK(contains(hosts("a\x7f\n\x1f z"), ": \"a??? z\": expected a host"));
+  CHECK(contains(hosts(std::string(80, '*')), "\"" + std::string(80, '*') + "\":"));
+  CHECK(contains(hosts(std::string(81, '*')), "\"" + std::string(80, '*') + "...\":"));
   CHECK(contains(file("a\n\nb slots=none\n"), "hosts.txt:3: "));
   CHECK(contains(file("a cpus=3\n"), "expected slots=N"));
   CHECK(contains(file("# nobody\n"), "hosts.txt: no host is named"));
+}
+
+TEST_CASE("17.3: a list of hosts has limits", "[hosts]") {
+  CHECK(hosts("a:4096") == "a=4096");
+  CHECK(hosts("a:4095,a") == "a=4096");
+  for (const char* bad : {"a:4097", "a:4096,a"}) CHECK(contains(hosts(bad), "4096"));
+  for (const char* most : {"a[1-65536]", "a[0-255]n[1-256]", "a[1-65535],b"}) {
+    INFO(most);
+    CHECK(parse_host_list(most).hosts.size() == hosts_max);
+  }
+  for (const char* more : {"a[1-65537]", "a[1,2-65537]", "a[0-256]n[1-256]", "a[1-65536],b"}) {
+    INFO(more);
+    CHECK(contains(hosts(more), "more than 65536 hosts"));
+  }
+  CHECK(hosts("a[000000000001]") == "a000000000001");
+  CHECK(contains(hosts("a[0000000000001]"), "expected numbers and ranges"));
+  CHECK(hosts(std::string(255, 'a')) == std::string(255, 'a'));
+  CHECK(contains(hosts(std::string(256, 'a')), "expected a host"));
 }
 
 TEST_CASE("17.3: a hostfile has a host on a line, with slots and comments", "[hosts]") {
@@ -98,8 +127,9 @@ TEST_CASE("17.3: a hostfile has a host on a line, with slots and comments", "[ho
       file("# two racks\na slots=8\n\nb:4   # the old one\nme@c\r\ngpu[1-2] slots=2 max_slots=4") ==
       "a=8 b=4 me@c gpu1=2 gpu2=2");
   CHECK(contains(file("a:2 slots=2"), "has a number already"));
-  CHECK(file("a slots = 8\nb\tslots =4 max_slots= 8\n") == "a=8 b=4");
-  for (const char* bad : {"a = 8", "= 8", "a slots = ", "a slots = = 8"}) {
+  CHECK(file("a slots = 8\nb\tslots\t=\t4 max_slots= 8\n") == "a=8 b=4");
+  CHECK(file("[::1]:2\n[::2]\n") == "::1=2 ::2");  // No JSON.
+  for (const char* bad : {"a slots=1 max_slots=x", "a = 8", "= 8", "a slots = ", "a slots = = 8"}) {
     INFO(bad);
     CHECK(file(bad).rfind("error: ", 0) == 0);
   }
@@ -118,6 +148,19 @@ TEST_CASE("17.3: mlx.launch's JSON separates the login from the data's addresses
   CHECK(contains(file("{\"hosts\": [}"), "is none"));
   CHECK(contains(file("[{\"ssh\": \"a[1-2]\", \"ips\": [\"10.0.0.1\"]}]"), "not a range"));
   CHECK(contains(file("[{\"ssh\": \"-oX\"}]"), "expected a host"));
+  CHECK(file(R"([{"ssh": "a[1-2]", "ips": null}])") == "a1 a2");
+  CHECK(contains(file(R"([{"ssh": "a", "ips": ["-oX"]}])"), "\"-oX\": expected a host"));
+  for (const char* ips : {R"("10.0.0.1")", "[3]"}) {
+    CHECK(contains(file(std::string(R"([{"ssh": "a", "ips": )") + ips + "}]"), "a list of texts"));
+  }
+  CHECK(contains(file("{\"hosts\": [3]}"), "expected {\"ssh\""));
+  CHECK(contains(file("[]"), "hosts.txt: no host is named"));
+  CHECK(contains(file("{}"), "there is no list \"hosts\""));
+  CHECK(contains(file(R"({"hosts": 3})"), "\"hosts\": expected a list"));
+  for (const char* variable : {"A", "=A"}) {
+    CHECK(contains(file(std::string(R"({"envs": [")") + variable + R"("], "hosts": []})"),
+                   "in \"envs\": expected NAME=VALUE"));
+  }
 }
 
 TEST_CASE("17.3: the mark with which Windows' editors begin a file is no part of a host",

@@ -88,12 +88,20 @@ TEST_CASE("17.3: nodes meet where ssh has proved that node 0 is", "[hosts]") {
   CHECK(endpoint({here("me"), there("b", "10.0.0.9 5 10.0.0.2 22")}) == "10.0.0.9");
   CHECK(contains(endpoint({here("me"), there("b", "10.7.7.7 5 10.0.0.2 22")}), "--master-addr"));
   CHECK(contains(endpoint({here("me"), there("b", "")}), "--master-addr"));
+  CHECK(contains(endpoint({here("me"), there("b", "10.0.0.9 5 10.0.0.2")}), "--master-addr"));
+  // One that comes through a tunnel tells nothing to those that do not.
+  const HostFacts direct = there("b", "10.0.0.9 5 10.0.0.2 22");
+  const HostFacts tunnelled = there("c", "127.0.0.1 5 127.0.0.1 22");
+  CHECK(endpoint({here("me"), direct, tunnelled}) == "10.0.0.9");
+  CHECK(endpoint({here("me"), tunnelled, direct}) == "10.0.0.9");
+  CHECK(endpoint({here("me"), direct, there("d", "192.168.1.9 5 192.168.1.2 22")}) == "10.0.0.9");
   // Tunnels: each host is reached by a port of ours, and knows itself by its name alone.
   CHECK(endpoint({there("a", "127.0.0.1 5 127.0.0.1 22"), there("b", "10.0.0.9 5 10.0.0.2 22")}) ==
         "a");
   CHECK(endpoint({there("a", "127.0.0.1 5 127.0.0.1 22"),
                   there("b", "127.0.0.1 6 127.0.0.1 22")}) == "127.0.0.1");
   CHECK(endpoint({there("a", "fe80::1%eth0 5 fe80::2%eth0 22")}) == "a");
+  CHECK(endpoint({there("a", "10.0.0.9 5 fe80::2 22")}) == "a");
   CHECK(endpoint({there("a", "nonsense")}) == "a");
   HostFacts data = there("a", "10.0.0.9 5 10.0.0.1 22");
   data.addresses = {"10.9.0.1"};

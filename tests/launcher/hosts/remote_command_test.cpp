@@ -28,9 +28,13 @@ TEST_CASE("17.3: a quoted word is one word for a shell, whatever it holds", "[ho
   }
 }
 
+TEST_CASE("17.3: a backslash stands outside of quotes, for fish", "[hosts]") {
+  CHECK(shell_word("a\\b") == R"('a'\\'b')");
+}
+
 TEST_CASE("17.3: --ssh-options are words, with quotes for blanks", "[hosts]") {
   CHECK(split_words("") == Words{});
-  CHECK(split_words(" -p 2222  -i '/a key' -o\"User=me\" ''") ==
+  CHECK(split_words(" -p\t2222 \n-i '/a key' -o\"User=me\" ''") ==
         Words{"-p", "2222", "-i", "/a key", "-oUser=me", ""});
   CHECK_THROWS_AS(split_words("-i 'key"), std::invalid_argument);
 }
@@ -114,6 +118,10 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
   CHECK(contains(told(255, "ssh: connect to host b port 22: Connection refused\r\n"),
                  "connect to host b port 22: Connection refused"));
   CHECK(contains(told(255, "Host key verification failed."), "accept-new"));
+  CHECK(contains(told(255,
+                      "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+                      "Host key verification failed."),
+                 "ssh-keygen -R"));
   CHECK(contains(told(255, "b: Permission denied (publickey)."), "ssh-copy-id b"));
   CHECK(contains(told(255, "Could not resolve hostname b"), "~/.ssh/config"));
   const std::string dropped =
@@ -132,11 +140,17 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
     CHECK_FALSE(contains(told(255, behind(cause)), "MaxStartups"));
   }
   CHECK_FALSE(is_turned_away(255, "Connection refused"));
-  CHECK(contains(told(255, ""), "try: ssh b true"));
+  CHECK(told(255, "") == "ssh ended with status 255; try: ssh b true");
+  CHECK(told(1, "boom\n") ==
+        "the launcher there ended with status 1: boom; try: ssh b ddprun --version");
+  CHECK(contains(ssh_failure(1, "boom", "b", true), "the launcher there ended"));
   CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
   CHECK(contains(ssh_failure(126, "Permission denied", "b", true), "noexec"));
-  CHECK(contains(told(127, "error while loading shared libraries: libx.so"), "libraries"));
+  CHECK(contains(told(127, "error while loading shared libraries: libx.so"),
+                 "install the libraries that it needs"));
   CHECK(last_words_of("one\ntwo\r\nthree\nfour\n\n") == "two / three / four");
+  CHECK(last_words_of(" \r\n").empty());
+  CHECK(last_words_of(std::string(1001, 'x')) == std::string(1000, 'x'));
   // A banner of a stranger's sshd moves no cursor: by U+009B, escape, or a turn of the direction.
   CHECK(last_words_of("a\033]0;b\a \302\2332J \177 \342\200\256c") == "a^[]0;b^G M-^[2J ^? ?c");
 }
@@ -154,9 +168,10 @@ TEST_CASE("17.3: -x takes names, values and patterns, and no options of ours", "
   CHECK(chosen({"*"}).size() == 4);
   CHECK(choose_environment({"MISSING"}, environment).notes.size() == 1);
   CHECK(choose_environment({"X_*"}, environment).notes.size() == 1);
+  CHECK(choose_environment({"HOME", "NCCL_*", "NEW=1"}, environment).notes.empty());
   for (const char* bad : {"", "1A", "a b", "=x", "A-B=1"}) {
     CHECK_THROWS_AS(chosen({bad}), std::invalid_argument);
   }
-  CHECK(split_wishes("A,B_*") == Words{"A", "B_*"});
+  CHECK(split_wishes("A,B_*,") == Words{"A", "B_*", ""});
   CHECK(split_wishes("A=1,2") == Words{"A=1,2"});
 }
