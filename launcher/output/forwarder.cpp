@@ -147,8 +147,7 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
   stream.prefix = colored(prefix, color);
   stream.prefix_columns = columns_of(prefix);
   if (!worker.collapse) return;
-  auto& collapsing =
-      stream.console == out.get() && !stream.is_err ? collapsing_out : collapsing_err;
+  auto& collapsing = stream.is_err ? collapsing_err : collapsing_out;
   if (!collapsing) {
     collapsing = std::make_shared<CollapsingConsole>(io, *stream.console, worker.collapsed_prefix);
   }

@@ -624,3 +624,35 @@ TEST_CASE("collapsed lines have the ranks of the attempt that they were written 
   CHECK(setup.shown() == "[4-5]:first\n[4]:waits\n[2-3]:second\n");
   for (const PipeEnds& pipe : pipes) ::close(pipe.write);
 }
+
+TEST_CASE("collapsed lines of stdout and stderr keep apart", "[output][collapse]") {
+  asio::io_context io;
+  const PipeEnds console_out = make_pipe(), console_err = make_pipe();
+  auto output = std::make_unique<OutputForwarder>(io, console_out.write, console_err.write);
+  std::vector<std::shared_ptr<OutputForwarder::Stream>> streams;
+  for (int rank : {0, 1}) {
+    WorkerOutput worker;
+    worker.local_rank = rank;
+    worker.collapse = true;
+    worker.collapsed_prefix = {"[${rank}]:", "", 0};
+    worker.prefix = worker.collapsed_prefix.of(rank);
+    const PipeEnds out = make_pipe(), err = make_pipe();
+    put(out.write, "said\n");
+    put(err.write, "complained\n");
+    for (int end : {out.write, err.write}) ::close(end);
+    streams.push_back(output->add(worker, UniqueFd(out.read), UniqueFd(err.read)));
+  }
+
+  for (const auto& stream : streams) output->drain(*stream);
+  output.reset();
+
+  for (int end : {console_out.write, console_err.write}) ::close(end);
+  const auto rest = [](int fd) {
+    char buffer[1000];
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    ::close(fd);
+    return std::string(buffer, static_cast<std::size_t>(std::max<ssize_t>(0, count)));
+  };
+  CHECK(rest(console_out.read) == "[0-1]:said\n");
+  CHECK(rest(console_err.read) == "[0-1]:complained\n");
+}
