@@ -1,10 +1,12 @@
 // A rank that fails says so first: what its peers find at the moment when they hear of it.
 #include "worker/declare_failure.h"
 
+#include <filesystem>
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/told_peers.h"
+#include "worker/peers/abortable.h"
 
 using namespace ddprun::worker;
 using ddprun::testing::contains;
@@ -98,6 +100,30 @@ TEST_CASE("what nobody declares is recorded and told by the next call, or by the
                  "rank 1 failed: of what it does not tell");
     }
   }
+}
+
+TEST_CASE("what was kept is not recorded once the group has ended of something else",
+          "[worker][declare_failure]") {
+  class Group final : public Abortable {
+   public:
+    void abort(const std::string& reason) noexcept override { record(reason); }
+  };
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    WorkerEnv env;
+    env.error_file = folder / "error.json";
+    install_error_handlers(env);
+    Group group;
+    group.abort_unless_told("rank 1 failed: a consequence");
+    group.abort("rank 0 failed: the cause");
+    group.tell_untold();
+    ::_exit(group.reason() == "rank 0 failed: the cause" ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "error.json"));
 }
 
 TEST_CASE("a rank whose exception closes the communicator is said to have failed, not to have left",

@@ -36,6 +36,20 @@ TEST_CASE("of hundreds of ranks the one that all others wait for is blamed", "[w
   // Who says that it waits for ranks that there are not misleads nobody.
   answers.assign(world_size, RankSet{4'000});
   CHECK(find_blame(0, RankSet{1}, answers).circular == RankSet{1});
+  answers.assign(world_size, RankSet{world_size});  // The first of them.
+  CHECK(find_blame(0, RankSet{1}, answers).circular == RankSet{1});
+}
+
+TEST_CASE("each kind of blame has its own words, and those without a rank none",
+          "[worker][blame]") {
+  const std::string silent = " did not answer (stopped, or cut off from the others)";
+  const std::string absent = " did not call it (busy elsewhere, or made fewer calls)";
+  const std::string circular = " had not got as far (slow, or in another order of calls)";
+  CHECK(to_string({.silent = {1}}, {}) == "rank 1" + silent);
+  CHECK(to_string({.absent = {1}}, {}) == "rank 1" + absent);
+  CHECK(to_string({.circular = {1, 2}}, {}) == "rank 1, rank 2" + circular);
+  CHECK(to_string({.silent = {0}, .absent = {1}}, {"rank 0 on a", ""}) ==
+        "rank 0 on a" + silent + "; rank 1" + absent);
 }
 
 TEST_CASE("of hundreds of ranks the first ones are named", "[worker][blame]") {
