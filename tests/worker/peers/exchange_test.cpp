@@ -82,6 +82,34 @@ TEST_CASE("16.1: what was written in an older term is not read in a later one",
   auto met = std::async(std::launch::async, [&] { return first->all_gather("a", deadline); });
   CHECK(second->all_gather("b", deadline) == Texts{"a", "b"});
   CHECK(met.get() == Texts{"a", "b"});
+  // Nor what they said when they met before.
+  CHECK(contains(says(*first, "again"), "rank 1 did not come"));
+}
+
+TEST_CASE("the next communicator of the same ranks reads nothing of the one before",
+          "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  const auto make = [&](int rank) {
+    return make_store_exchange(rank_of_two(rank, 0, store.port()), {});
+  };
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto other = make(1);
+  CHECK_THROWS_AS(other->all_gather("b", now()), CommunicatorError);
+  CHECK(make(0)->all_gather("a", now() + patience(20s)) == Texts{"a", "b"});
+  CHECK(contains(message_of<CommunicatorError>([&] { make(0)->all_gather("next", now()); }),
+                 "rank 1 did not come"));
+}
+
+TEST_CASE("a rank's address is its interface's, else what it was told, else where it is seen",
+          "[worker][exchange]") {
+  const ddprun::rendezvous::HostedStore store("127.0.0.1", 0);
+  WorkerEnv env = rank_of_two(0, 0, store.port());
+  CommunicatorOptions options;
+  CHECK(make_store_exchange(env, options)->local_address() == "127.0.0.1");
+  env.own_address = "127.0.0.9";
+  CHECK(make_store_exchange(env, options)->local_address() == "127.0.0.9");
+  options.interface = "127.0.0.1";
+  CHECK(make_store_exchange(env, options)->local_address() == "127.0.0.1");
 }
 
 // Its launcher must not take it for the rank that is behind: with --on-stall fail that is killed.
@@ -164,6 +192,7 @@ TEST_CASE("some of a job's ranks need a name of their own", "[worker][exchange]"
   for (const std::string& name : {std::string("a b"), std::string("a/b"), std::string(65, 'a')}) {
     CHECK(contains(make(env, name), "cannot be the name of a group of ranks"));
   }
+  CHECK_NOTHROW(check_group(env, named(std::string(60, 'a') + "-_.,")));
   WorkerEnv unmet = env;
   unmet.local_world_size_known = false;
   CHECK(contains(make(unmet, "odd"), "change rank and world size of what meet_workers() returns"));
