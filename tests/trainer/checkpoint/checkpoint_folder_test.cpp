@@ -24,6 +24,16 @@ const Safetensors& contents() {
 }
 
 using Steps = std::vector<std::int64_t>;
+using Names = std::vector<std::string>;
+
+// The names that the manifest on the disk lists.
+Names listed(const std::filesystem::path& folder) {
+  Names names;
+  for (const auto& [name, file] : parse_manifest(content_of(folder / "manifest.json"))) {
+    names.push_back(name);
+  }
+  return names;
+}
 
 Steps saved_steps(const CheckpointFolder& folder) {
   Steps steps;
@@ -64,6 +74,7 @@ TEST_CASE("one process at a time saves in a folder, and any number reads it",
     CheckpointFolder reading(scratch.path(), 2, CheckpointFolder::Access::ReadOnly);
     CHECK(reading.list().size() == 1);
     CHECK_NOTHROW(reading.read({0, 1}));
+    CHECK_FALSE(reading.take({}));
     CHECK(reading.set_aside({0, 1}) == reading.path_of({0, 1}));
     CHECK(std::filesystem::exists(reading.path_of({0, 1})));
     CHECK(content_of(scratch / "epoch_0000_step_0000002.safetensors.partial") == "being written");
@@ -93,8 +104,89 @@ TEST_CASE("a step has one checkpoint, the last that was saved of it", "[trainer]
   folder.save({1, 10}, contents());
   CHECK(steps() == Pairs{{0, 9}, {1, 10}});
   CHECK_NOTHROW(folder.read({1, 10}));
-  folder.take_back({1, 10});
+  const auto last = scratch / "last.safetensors";
+  CHECK(folder.take_back({1, 10}) == scratch / "epoch_0001_step_0000010.safetensors.corrupt");
   CHECK(steps() == Pairs{{0, 9}});
+  CHECK(std::filesystem::read_symlink(last) == "epoch_0000_step_0000009.safetensors");
+  CHECK(listed(scratch.path()) == Names{"epoch_0000_step_0000009.safetensors"});
+  folder.take_back({0, 9});
+  CHECK_FALSE(std::filesystem::is_symlink(last));
+}
+
+TEST_CASE("the best weights are listed, and are no checkpoint", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  CHECK_FALSE(folder.has_best());
+  CHECK(folder.save_best(contents()) == scratch / "best.safetensors");
+  CHECK(folder.has_best());
+  CHECK(folder.read_best().tensors.size() == 1);
+  CHECK(listed(scratch.path()) == Names{"best.safetensors"});
+  const auto checksum_of = [&](const char* name) {
+    return parse_manifest(content_of(scratch / "manifest.json")).at(name).checksum;
+  };
+  CHECK_FALSE(folder.lists(checksum_of("best.safetensors")));
+
+  const Safetensors others{{{"a", torch::zeros({2})}}, {}};
+  CHECK(folder.save({0, 1}, others) == folder.path_of({0, 1}));
+  CHECK(folder.lists(checksum_of("epoch_0000_step_0000001.safetensors")));
+  CHECK_FALSE(folder.lists("0123456789abcdef"));
+}
+
+TEST_CASE("a checkpoint that is put aside is known as damaged, and listed no more",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  folder.save({0, 1}, contents());
+  CHECK_FALSE(folder.has_damaged());
+  const auto aside = folder.set_aside({0, 1});
+  CHECK(std::filesystem::exists(aside));
+  CHECK(folder.has_damaged());
+  folder.save({0, 2}, contents());
+  CHECK(listed(scratch.path()) == Names{"epoch_0000_step_0000002.safetensors"});
+  CHECK(contains(message_of<CheckpointError>([&] {
+                   folder.set_aside({0, 3});
+                 }),
+                 "cannot rename the damaged " + folder.path_of({0, 3}).string()));
+}
+
+TEST_CASE("a file in the place of a listed one is told from it by every reader",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch / "one"), other(scratch / "other");
+  folder.save({0, 1}, contents());
+  other.save({0, 1}, {{{"a", torch::zeros({2})}}, {}});
+  std::filesystem::copy_file(other.path_of({0, 1}), folder.path_of({0, 1}),
+                             std::filesystem::copy_options::overwrite_existing);
+  const CheckpointFolder reading(scratch / "one", 2, CheckpointFolder::Access::ReadOnly);
+  for (const CheckpointFolder* reader : {&reading, &std::as_const(folder)}) {
+    CHECK_THROWS_AS(reader->read({0, 1}), UnlistedCheckpointError);
+  }
+}
+
+TEST_CASE("what cannot be written is said, and the manifest knows no file that is not there",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  folder.save({0, 1}, contents());
+  folder.save({0, 2}, contents());
+  const auto error = [&] {
+    return message_of<CheckpointError>([&] { folder.save({0, 2}, contents()); });
+  };
+  std::filesystem::remove(folder.path_of({0, 2}));
+  std::filesystem::create_directory(folder.path_of({0, 2}));
+  CHECK(contains(error(), "cannot rename " + folder.path_of({0, 2}).string() + ".partial to "));
+  CHECK(listed(scratch.path()) == Names{"epoch_0000_step_0000001.safetensors"});
+  std::filesystem::remove(folder.path_of({0, 2}));
+
+  const auto manifest = scratch / "manifest.json", partial = scratch / "manifest.json.partial";
+  std::filesystem::create_directory(partial);
+  CHECK(contains(error(), "cannot write " + manifest.string() + ": Is a directory"));
+  std::filesystem::remove(partial);
+  std::filesystem::remove(manifest);
+  std::filesystem::create_directory(manifest);
+  CHECK(contains(error(), "cannot write " + manifest.string() + ": Is a directory"));
+  std::filesystem::remove(manifest);
+  CHECK(error().empty());
 }
 
 TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][checkpoint]") {
@@ -121,7 +213,10 @@ TEST_CASE("16.3: a folder that is of no use now may be so later", "[trainer][che
   std::filesystem::remove(place);
   later.take({});
   CHECK(later.list().empty());
+  CHECK_FALSE(later.take({}));
   CHECK_THROWS_AS(CheckpointFolder(place), CheckpointError);  // It is taken.
+  const CheckpointFolder at_once(scratch / "free", 2, Access::SaveLater);
+  CHECK_THROWS_AS(CheckpointFolder(scratch / "free"), CheckpointError);
 }
 
 TEST_CASE("16.3: a folder that is still another's is made ready when it is taken",
@@ -131,7 +226,10 @@ TEST_CASE("16.3: a folder that is still another's is made ready when it is taken
   auto holder = std::make_optional<CheckpointFolder>(scratch.path());
   CheckpointFolder later(scratch.path(), 2, Access::SaveLater);
   holder->save({0, 1}, contents());
-  CHECK_THROWS_AS(later.take_back({0, 1}), CheckpointError);
+  CHECK(contains(message_of<CheckpointError>([&] {
+                   later.take_back({0, 1});
+                 }),
+                 "--checkpoint-dir: another process on this host"));
   CHECK(std::filesystem::exists(holder->path_of({0, 1})));
   const auto partial = scratch / "epoch_0000_step_0000002.safetensors.partial";
   write_bytes(partial, "being written");
@@ -174,6 +272,24 @@ TEST_CASE("a folder that goes while it is saved in is made again", "[trainer][ch
     CHECK_FALSE(folder.take({}));
   }
   CHECK(saved_steps(CheckpointFolder(moved)) == Steps{1, 2});
+}
+
+TEST_CASE("a run knows its checkpoints again, however often it has looked for them in vain",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto place = scratch / "checkpoints", moved = scratch / "moved";
+  CheckpointFolder folder(place);
+  folder.save({0, 1}, contents());
+  std::filesystem::rename(place, moved);
+  write_bytes(place, "no folder");
+  for (int again = 0; again < 2; ++again) {
+    CHECK_THROWS_AS(folder.take({}), UnusableFolderError);
+  }
+  std::filesystem::remove(place);
+  std::filesystem::rename(moved, place);
+  CHECK(folder.take({}));
+  CHECK(saved_steps(folder) == Steps{1});
+  CHECK_NOTHROW(folder.take_back({0, 1}));
 }
 
 TEST_CASE("what another run saves in the place of a folder that went is left alone",
@@ -229,11 +345,17 @@ TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]")
   const ScratchFolder scratch;
   write_bytes(scratch / "film.partial", "a download");
   write_bytes(scratch / "epoch_1.partial", "somebody's");
+  const Names own = {"best.safetensors.partial", "last.safetensors.partial",
+                     "manifest.json.partial", "writable.partial"};
+  for (const std::string& name : own) write_bytes(scratch / name, "cut");
+  write_bytes(scratch / "best.safetensors.old", "a copy");
   write_bytes(scratch / "manifest.json", "{\"name\": \"a web page\"}");
 
   CheckpointFolder folder(scratch.path());
   REQUIRE(folder.warnings().size() == 1);
   CHECK(contains(folder.warnings()[0], "manifest.json.corrupt"));
+  for (const std::string& name : own) CHECK_FALSE(std::filesystem::exists(scratch / name));
+  CHECK(content_of(scratch / "best.safetensors.old") == "a copy");
   folder.save({0, 1}, contents());
   folder.save({0, 2}, contents());
 

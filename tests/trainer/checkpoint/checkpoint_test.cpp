@@ -280,7 +280,8 @@ TEST_CASE("names of checkpoints are read back and other names are not", "[traine
   for (const char* other :
        {"best.safetensors", "epoch_0003_step_0000123.safetensors.partial",
         "epoch__step_1.safetensors", "epoch_1_step_x.safetensors", "epoch_-1_step_1.safetensors",
-        "epoch_1.safetensors", "", "epoch_1_step_99999999999999999999.safetensors"}) {
+        "epoch_1x_step_1.safetensors", "epoch_1.safetensors", "",
+        "epoch_1_step_99999999999999999999.safetensors"}) {
     CHECK_FALSE(parse_checkpoint_name(other));
   }
 }
