@@ -78,15 +78,6 @@ BucketPlan lay_out(std::vector<OpenBucket> closed, const std::vector<GradientSiz
 
 }  // namespace
 
-bool BucketPlan::operator==(const BucketPlan& other) const {
-  if (buckets.size() != other.buckets.size() || places.size() != other.places.size()) return false;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (places[i].bucket != other.places[i].bucket) return false;
-    if (places[i].offset != other.places[i].offset) return false;
-  }
-  return true;
-}
-
 BucketLimits BucketLimits::shared_memory(int world_size) {
   // Added up while it is still in the caches: small buckets kept 96.8 % of the speed without
   // communication, those of 25 MiB 93.0 % (docs/measurements/training.md).

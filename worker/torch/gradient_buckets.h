@@ -53,13 +53,16 @@ struct Bucket {
 struct GradientPlace {
   std::optional<std::size_t> bucket;  // Nothing: the order left this gradient out.
   std::size_t offset = 0;             // In bytes from the start of the region.
+
+  bool operator==(const GradientPlace&) const = default;
 };
 
 struct BucketPlan {
   std::vector<Bucket> buckets;        // In the order of their reduction.
   std::vector<GradientPlace> places;  // By gradient.
 
-  bool operator==(const BucketPlan& other) const;
+  // Of the same gradients: their places say which buckets there are.
+  bool operator==(const BucketPlan& other) const { return places == other.places; }
 };
 
 // Every gradient starts at a multiple of this many bytes, which vector kernels and NCCL like.

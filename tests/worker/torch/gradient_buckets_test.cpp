@@ -50,6 +50,11 @@ TEST_CASE("the last gradients to arrive travel in a small bucket of their own", 
   CHECK(plan.buckets[1].offset == plan.buckets[0].bytes);
   CHECK(plan.buckets[1].bytes == 128);
   CHECK(groups(plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 1 << 20})).size() == 1);
+  CHECK(groups(plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 128})) == groups(plan));
+  CHECK(groups(plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 127})) ==
+        std::vector<Gradients>{{3, 2, 1}, {0}});
+  CHECK(groups(plan_buckets({{64, 0}, {5000, 0}}, reverse_order(2), {1 << 20, 1 << 20, 64})) ==
+        std::vector<Gradients>{{1}, {0}});
 }
 
 TEST_CASE("two plans are the same where each gradient has its place in both", "[worker][ddp]") {
