@@ -34,8 +34,7 @@ SlowWaitTeller::Clock::time_point SlowWaitTeller::next_look(Clock::time_point si
 
 void SlowWaitTeller::tell(int rank, Clock::time_point since, const std::string& call,
                           const std::string& cause) const {
-  auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
-  if (waited >= std::chrono::seconds{1}) waited -= waited % std::chrono::seconds{1};
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
   tell_("rank " + std::to_string(rank) + " has waited for " + rendezvous::time_text(waited) +
         " in " + call + ": " + cause + "; it gives up after " +
         rendezvous::time_text(limits_.timeout) + " (" + timeout_name_ + " sets the limit)");

@@ -15,7 +15,11 @@
 #include <cstddef>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
+using ddprun::testing::contains;
+using ddprun::testing::message_of;
+using ddprun::worker::SegmentAddress;
 using ddprun::worker::SharedSegment;
 
 namespace {
@@ -70,6 +74,36 @@ TEST_CASE("a peer maps a prepared segment, and sees what its owner writes", "[wo
   const SharedSegment theirs = SharedSegment::open(own.address());
   static_cast<char*>(own.data())[size - 1] = 'x';
   CHECK(static_cast<const char*>(theirs.data())[size - 1] == 'x');
+}
+
+TEST_CASE("a peer maps what was announced, and nothing else", "[worker]") {
+  const SharedSegment own = SharedSegment::create(size);
+  const auto refusal = [](const SegmentAddress& address) {
+    return message_of<std::runtime_error>([&] { SharedSegment::open(address); });
+  };
+  const SegmentAddress good = own.address();
+  CHECK(refusal(good).empty());
+  SegmentAddress other = good;
+  other.token.pop_back();
+  CHECK(refusal(other) == "no shared memory offered");
+  other.token += good.token.back() == '0' ? '1' : '0';
+  CHECK(contains(refusal(other), "belongs to another process of that number"));
+  other = good;
+  other.bytes += 4096;
+  CHECK(contains(refusal(other), "has another size than announced"));
+  other = good;
+  other.fd = -1;
+  CHECK(contains(refusal(other), "No such file"));
+  static_cast<char*>(own.data())[-4096] ^= 1;  // Its token, in the page before.
+  CHECK(contains(refusal(good), "does not carry the announced token"));
+}
+
+TEST_CASE("nobody changes the size of a segment under a peer", "[worker]") {
+  const SharedSegment own = SharedSegment::create(size);
+  for (const off_t bytes : {4096, 100 * 4096}) {
+    CHECK(::ftruncate(own.address().fd, bytes) != 0);
+    CHECK(errno == EPERM);
+  }
 }
 
 TEST_CASE("a child that was forked does not hand out what its parent has prepared", "[worker]") {
