@@ -22,10 +22,10 @@ std::optional<std::int64_t> step_behind(std::string_view words) {
   for (const std::string_view loss : {"nan at step ", "inf at step ", "-inf at step "}) {
     if (!words.starts_with(loss)) continue;
     words.remove_prefix(loss.size());
-    std::int64_t step = 0;
-    const auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), step);
+    std::int64_t step = 0;  // And so it stays where no number is that fits.
+    const char* end = std::from_chars(words.data(), words.data() + words.size(), step).ptr;
     words.remove_prefix(static_cast<std::size_t>(end - words.data()));
-    if (error == std::errc() && step > 0 && words.starts_with(" (epoch ")) return step;
+    if (step > 0 && words.starts_with(" (epoch ")) return step;
     return std::nullopt;
   }
   return std::nullopt;
