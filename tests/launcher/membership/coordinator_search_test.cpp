@@ -296,6 +296,39 @@ TEST_CASE("an election that failed is told with the loss before it",
   }
 }
 
+TEST_CASE("who has asked the endpoint in vain goes to the seat that is found next",
+          "[launcher][coordinator_search]") {
+  const auto asks_endpoint = [] {
+    CoordinatorSearch search = joining();
+    search.found(b);
+    CHECK(search.unreachable("", false, start).then == Then::Connect);
+    CHECK(search.target() == nullptr);
+    return search;
+  };
+  CoordinatorSearch same = asks_endpoint();
+  CHECK(same.follows(b, false).then == Then::Connect);  // It was not on its way there.
+  CHECK(*same.target() == b);
+  CoordinatorSearch other = asks_endpoint();
+  other.found(c);
+  CHECK(*other.target() == c);
+  CoordinatorSearch again = asks_endpoint();
+  again.joins_again("a2", false, start);
+  CHECK(*again.target() == b);
+  CoordinatorSearch founder = asks_endpoint();
+  founder.found_nobody();
+  founder.named(c);
+  CHECK(*founder.target() == c);
+}
+
+TEST_CASE("who leads goes to nobody else, and a member has all the time to find its coordinator",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  CHECK(search.patience(start + 10s) == limits.join_timeout);
+  search.found(b);
+  search.leads({.term = 2, .given = {}}, start);
+  CHECK_FALSE(search.coordinator());
+}
+
 TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was handed the job",
           "[launcher][coordinator_search]") {
   CoordinatorSearch search = member();
