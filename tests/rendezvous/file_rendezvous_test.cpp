@@ -42,12 +42,7 @@ auto meet_later(const std::string& path, int rank, int world = 3) {
 }
 
 std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const FileRendezvousError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<FileRendezvousError>(action);
 }
 
 // What an open file is asked. Of read() the one that asks for as much as a note may have.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::worker;
@@ -16,12 +17,7 @@ using ddprun::testing::Variables;
 WorkerEnv read(const Variables& variables) { return read_worker_env(lookup_in(variables)); }
 
 std::string error_of(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const WorkerEnvError& error) {
-    return error.what();
-  }
-  return "";
+  return ddprun::testing::message_of<WorkerEnvError>([&] { read(variables); });
 }
 
 bool mentions(const std::string& text, const std::vector<std::string>& words) {

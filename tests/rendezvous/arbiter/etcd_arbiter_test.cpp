@@ -2,7 +2,6 @@
 #include "rendezvous/arbiter/etcd_arbiter.h"
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,15 +35,6 @@ ArbiterTask add(const std::string& id, int at, bool kept = false) {
   return {.round = third, .add = etcd_claim(id, kept), .at = at, .beat = 5};
 }
 
-std::string why_not(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ArbiterError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 #define SKIP_WITHOUT_ETCD() \
   if (const auto why = EtcdServer::unavailable(); !why.empty()) DDPRUN_SKIP(why)
 
@@ -58,7 +48,8 @@ TEST_CASE("16.1: in etcd a claim's number is given away once, until the job is f
   EtcdArbiter a = arbiter_at({.urls = {"http://127.0.0.1:1", server.url()}});
   EtcdArbiter b = arbiter_at({.urls = {server.url()}});
   CHECK_FALSE(b.knows("job"));
-  const std::string unknown = why_not([&] { b.carry_out("job", "b", add("b", 0)); });
+  const std::string unknown =
+      message_of<ArbiterError>([&] { b.carry_out("job", "b", add("b", 0)); });
   CHECK(contains(unknown, "there is no key /ddprun/run/job/job"));
   a.found("job");
   CHECK(b.knows("job"));
@@ -80,7 +71,8 @@ TEST_CASE("16.1: in etcd a claim's number is given away once, until the job is f
 
   a.forget("job");
   CHECK_FALSE(b.knows("job"));
-  CHECK(contains(why_not([&] { b.carry_out("job", "b", add("b", 12)); }), "the job has ended"));
+  CHECK(contains(message_of<ArbiterError>([&] { b.carry_out("job", "b", add("b", 12)); }),
+                 "the job has ended"));
 }
 
 TEST_CASE("16.1: of many who claim in etcd at once one has it", "[rendezvous][arbiter][etcd]") {
@@ -109,7 +101,7 @@ TEST_CASE("16.1: claims outlive etcd's restart, and while it is away that is sai
   a.found("job");
   a.carry_out("job", "a", add("a", 0, true));
   server.kill();
-  const std::string why = why_not([&] { a.knows("job"); });
+  const std::string why = message_of<ArbiterError>([&] { a.knows("job"); });
   CHECK(contains(why, "--tie-breaker " + server.url() + ": "));
   CHECK(contains(why, "is an etcd of version 3.4 or later there"));
   server.start();
@@ -134,7 +126,7 @@ TEST_CASE("16.1: etcd is asked over https, and only one whose authority is the g
   sealed.found("job");
   CHECK(sealed.knows("job"));
   EtcdArbiter stranger = arbiter_at({.urls = {server.url()}});
-  CHECK(contains(why_not([&] { stranger.knows("job"); }), "certificate"));
+  CHECK(contains(message_of<ArbiterError>([&] { stranger.knows("job"); }), "certificate"));
 }
 
 TEST_CASE("16.1: a server that is no etcd, or says nothing, is named within the limit",
@@ -142,7 +134,7 @@ TEST_CASE("16.1: a server that is no etcd, or says nothing, is named within the 
   const auto told_by = [](const std::string& answer, std::chrono::milliseconds limit) {
     CannedServer server(answer);
     EtcdArbiter arbiter = arbiter_at({.urls = {server.url()}}, limit);
-    const std::string why = why_not([&] { arbiter.knows("job"); });
+    const std::string why = message_of<ArbiterError>([&] { arbiter.knows("job"); });
     CHECK(contains(why, "--tie-breaker " + server.url()));
     return why;
   };

@@ -17,6 +17,7 @@
 
 using namespace ddprun::rendezvous;
 using ddprun::testing::contains;
+using ddprun::testing::message_of;
 using ddprun::testing::TemporaryFolder;
 
 namespace {
@@ -27,15 +28,6 @@ Claim claim_of(const std::string& id, int term = 1, bool kept = false) {
   return {.holder = {.node_id = id, .host = "host-" + id, .address = "10.0.0.1", .port = 29'500},
           .term = term,
           .kept = kept};
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ArbiterError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -103,7 +95,7 @@ TEST_CASE("16.1: a job that was forgotten leaves nothing, and cannot be claimed 
   CHECK_FALSE(asleep.knows("job"));
   CHECK(asleep.knows("earlier"));  // Another job's are not ours to remove.
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
-  const std::string why = message_of([&] {
+  const std::string why = message_of<ArbiterError>([&] {
     asleep.carry_out("job", "b", {.round = round_3, .add = claim_of("b"), .at = 0, .beat = {}});
   });
   CHECK(contains(why, "cannot find " + folder.path() + "/tie.job"));
@@ -126,7 +118,7 @@ TEST_CASE("16.1: what stands in the way is said, with the file and what to do",
   const TemporaryFolder folder;
   SECTION("no folder") {
     FileArbiter arbiter(folder / "none/tie", "run");
-    const std::string why = message_of([&] { arbiter.found("job"); });
+    const std::string why = message_of<ArbiterError>([&] { arbiter.found("job"); });
     CHECK(contains(why, "--tie-breaker " + folder.path() + "/none/tie"));
     CHECK(contains(why, "No such file or directory"));
     CHECK(contains(why, "that all nodes share"));
@@ -136,7 +128,7 @@ TEST_CASE("16.1: what stands in the way is said, with the file and what to do",
     FileArbiter arbiter(folder / "tie", "run");
     arbiter.found("job");
     std::filesystem::create_symlink("/dev/full", folder / "tie.job.beat-a");
-    const std::string why = message_of(
+    const std::string why = message_of<ArbiterError>(
         [&] { arbiter.carry_out("job", "a", {.round = round_3, .add = {}, .at = 0, .beat = 1}); });
     CHECK(contains(why, "No space left on device"));
     CHECK(contains(why, "make room there"));
@@ -145,7 +137,7 @@ TEST_CASE("16.1: what stands in the way is said, with the file and what to do",
     FileArbiter arbiter(folder / "tie", "run");
     arbiter.found("job");
     std::ofstream(folder / "tie.job.0-3.0") << "not ours\n";
-    const std::string why = message_of(
+    const std::string why = message_of<ArbiterError>(
         [&] { arbiter.carry_out("job", "a", {.round = round_3, .add = {}, .at = 0, .beat = {}}); });
     CHECK(contains(why, "cannot understand " + folder.path() + "/tie.job.0-3.0"));
   }

@@ -16,10 +16,13 @@
 
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/check_contains.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::rendezvous;
+using ddprun::testing::check_contains;
 using ddprun::testing::lookup_in;
 using ddprun::testing::TemporaryFolder;
 
@@ -35,18 +38,7 @@ std::string file_with(const TemporaryFolder& folder, const std::string& text, mo
 }
 
 std::string refusal_of(const std::string& file) {
-  try {
-    read_secret(file);
-  } catch (const SecurityError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool tells(const std::string& text, const std::string& part) {
-  INFO(text);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
+  return ddprun::testing::message_of<SecurityError>([&] { read_secret(file); });
 }
 
 std::string mode_of(const std::string& path) {
@@ -71,9 +63,9 @@ TEST_CASE("a secret that others may read or write is refused, with what to do",
   const TemporaryFolder folder;
   for (const mode_t mode : {0640, 0604, 0660, 0644, 0620}) {
     const std::string path = file_with(folder, good, mode);
-    tells(refusal_of(path), path);
-    tells(refusal_of(path), mode == 0620 ? "others may write it" : "others may read it");
-    tells(refusal_of(path), "chmod 600");
+    check_contains(refusal_of(path), path);
+    check_contains(refusal_of(path), mode == 0620 ? "others may write it" : "others may read it");
+    check_contains(refusal_of(path), "chmod 600");
     CHECK(refusal_of(path).find(good) == std::string::npos);
   }
 }
@@ -83,7 +75,7 @@ TEST_CASE("a secret of another user is refused", "[secure][secret]") {
   const TemporaryFolder folder;
   const std::string path = file_with(folder, good);
   REQUIRE(::chown(path.c_str(), 4711, 0) == 0);
-  tells(refusal_of(path), "belongs to another user (number 4711)");
+  check_contains(refusal_of(path), "belongs to another user (number 4711)");
 }
 
 // What kubelet makes of a Secret that is mounted: links to a folder that it changes at once for the
@@ -150,22 +142,24 @@ TEST_CASE("15.5: a secret that Kubernetes mounts serves the pod that it is for",
 
 TEST_CASE("what cannot be a secret is refused with the reason", "[secure][secret]") {
   const TemporaryFolder folder;
-  tells(refusal_of(folder / "nothing"), "No such file");
-  tells(refusal_of(folder / "nothing"), "openssl rand -hex 32");
-  tells(refusal_of(folder.path()), "no regular file");
-  tells(refusal_of(file_with(folder, "\n")), "empty");
-  tells(refusal_of(file_with(folder, "secret")), "its 6 characters can be guessed");
+  check_contains(refusal_of(folder / "nothing"), "No such file");
+  check_contains(refusal_of(folder / "nothing"), "openssl rand -hex 32");
+  check_contains(refusal_of(folder.path()), "no regular file");
+  check_contains(refusal_of(file_with(folder, "\n")), "empty");
+  check_contains(refusal_of(file_with(folder, "secret")), "its 6 characters can be guessed");
   CHECK(refusal_of(file_with(folder, std::string(secret_chars_min, 'x'))).empty());
   CHECK(refusal_of(file_with(folder, std::string(secret_chars_max, 'x'))).empty());
-  tells(refusal_of(file_with(folder, std::string(secret_chars_max + 1, 'x'))), "longer than");
-  tells(refusal_of(file_with(folder, std::string(1 << 20, 'x'))), "longer than");
-  tells(refusal_of(file_with(folder, good + "\n" + good)), "other bytes than printable");
-  tells(refusal_of(file_with(folder, good + std::string(1, '\0'))), "other bytes than printable");
-  tells(refusal_of(file_with(folder, good + "\xc3\xa9")), "other bytes than printable");
+  check_contains(refusal_of(file_with(folder, std::string(secret_chars_max + 1, 'x'))),
+                 "longer than");
+  check_contains(refusal_of(file_with(folder, std::string(1 << 20, 'x'))), "longer than");
+  check_contains(refusal_of(file_with(folder, good + "\n" + good)), "other bytes than printable");
+  check_contains(refusal_of(file_with(folder, good + std::string(1, '\0'))),
+                 "other bytes than printable");
+  check_contains(refusal_of(file_with(folder, good + "\xc3\xa9")), "other bytes than printable");
 
   const std::string pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  tells(refusal_of(pipe), "no regular file");
+  check_contains(refusal_of(pipe), "no regular file");
 }
 
 TEST_CASE("a secret comes through a descriptor that was handed over", "[secure][secret]") {
@@ -178,7 +172,7 @@ TEST_CASE("a secret comes through a descriptor that was handed over", "[secure][
   write_end.reset();
 
   CHECK(read_secret("/dev/fd/" + std::to_string(read_end.get())).text() == good);
-  tells(refusal_of("/dev/fd/" + std::to_string(read_end.get())), "empty");
+  check_contains(refusal_of("/dev/fd/" + std::to_string(read_end.get())), "empty");
 }
 
 TEST_CASE("the usual place follows the user's configuration folder", "[secure][secret]") {
@@ -243,5 +237,5 @@ TEST_CASE("a place where nothing can be made is told with another way", "[secure
   } catch (const SecurityError& error) {
     told = error.what();
   }
-  tells(told, file + "/ddprun/secret");
+  check_contains(told, file + "/ddprun/secret");
 }

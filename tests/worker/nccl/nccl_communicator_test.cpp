@@ -31,12 +31,7 @@ namespace {
 
 template <typename Function>
 std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const CommunicatorError& error) {
-    return error.what();
-  }
-  return "";
+  return ddprun::testing::message_of<CommunicatorError>(function);
 }
 
 const WorkerEnv env_of_one;

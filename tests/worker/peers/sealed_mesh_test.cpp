@@ -513,13 +513,9 @@ TEST_CASE("15.4: who asks for encryption over NCCL or MPI is refused", "[sealed]
   WorkerEnv env;
   env.world_size = 2;
   env.encrypt_gradients = true;
-  const auto refusal = [&](auto make) -> std::string {
-    try {
-      make(env, CommunicatorOptions{});
-    } catch (const CommunicatorError& error) {
-      return error.what();
-    }
-    return "";
+  const auto refusal = [&](auto make) {
+    return ddprun::testing::message_of<CommunicatorError>(
+        [&] { make(env, CommunicatorOptions{}); });
   };
   CHECK(contains(refusal(make_nccl_communicator), "NCCL carries them"));
   CHECK(contains(refusal(make_mpi_communicator), "MPI carries them"));

@@ -5,6 +5,7 @@
 #include <torch/optim/sgd.h>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/worker/torch/small_net.h"
 
 namespace ddprun::worker {
@@ -51,12 +52,7 @@ class Parallel {
 };
 
 std::string thrown_by(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
+  return testing::message_of<std::exception>(call);
 }
 
 constexpr Backward both[] = {Backward::OwnThreads, Backward::Autograd};

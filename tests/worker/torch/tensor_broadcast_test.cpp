@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/libtorch.h"
@@ -134,12 +135,8 @@ TEST_CASE("a tensor whose memory cannot travel is refused with what to do about 
   ThreadWorld world(1);
   ThreadCommunicator alone(world, 0);
   const auto refusal = [&](const at::Tensor& tensor) {
-    try {
-      all_reduce(alone, tensor, ReduceOp::Sum);
-    } catch (const std::invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return testing::message_of<std::invalid_argument>(
+        [&] { all_reduce(alone, tensor, ReduceOp::Sum); });
   };
   const std::string sparse = refusal(torch::eye(3).to_sparse());
   CHECK(sparse.find("layout Sparse, and memory travels: call to_dense()") != std::string::npos);
