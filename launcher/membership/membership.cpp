@@ -55,6 +55,14 @@ void say_if_left_behind(const std::string& why) {
   if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
 }
 
+std::string what_of(const std::exception_ptr& failed) {
+  try {
+    std::rethrow_exception(failed);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
@@ -168,10 +176,7 @@ bool Membership::turns_host(const std::vector<std::string>& addresses) {
   if (left_ || plan.role == EndpointPlan::Role::Join) return false;
   spdlog::info("{} is this machine by now: opening the endpoint here", options_.endpoint_host);
   plan_ = plan;
-  // Not from inside the callback of the client that goes.
-  asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
-    if (weak.lock() && !left_) open_late();
-  });
+  soon([this] { open_late(); });
   return true;
 }
 
@@ -183,11 +188,7 @@ void Membership::open_late() {
       [this, weak = std::weak_ptr(alive_)](const std::exception_ptr& failed) {
         if (!weak.lock() || left_) return;
         if (!failed) return enter();
-        try {
-          std::rethrow_exception(failed);
-        } catch (const std::exception& error) {
-          callbacks_.on_unreachable(error.what());
-        }
+        callbacks_.on_unreachable(what_of(failed));
       });
 }
 
@@ -348,13 +349,8 @@ void Membership::meet_and_connect() {
       io_, [this] { return meet(); },
       [this, weak = std::weak_ptr(alive_)](const std::exception_ptr& failed, bool met) {
         if (!weak.lock() || left_) return;
-        if (!failed && met) return connect();
-        if (!failed) return;
-        try {
-          std::rethrow_exception(failed);
-        } catch (const std::exception& error) {
-          callbacks_.on_unreachable(error.what());
-        }
+        if (failed) return callbacks_.on_unreachable(what_of(failed));
+        if (met) connect();
       });
 }
 
@@ -398,10 +394,7 @@ bool Membership::may_rejoin() const {
 }
 
 void Membership::rejoin() {
-  // Not from inside one of the callbacks of the client that goes.
-  asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
-    if (weak.lock() && !left_) join_again();
-  });
+  soon([this] { join_again(); });
 }
 
 void Membership::join_again() {
@@ -495,7 +488,13 @@ rendezvous::ControlClientOptions Membership::where_to() const {
   return to;
 }
 
-// Not from inside one of the callbacks of the client that goes.
+// Not from inside one of the callbacks of the client that goes, and not once this node has left.
+void Membership::soon(std::function<void()> then) {
+  asio::post(io_, [this, weak = std::weak_ptr(alive_), then = std::move(then)] {
+    if (weak.lock() && !left_) then();
+  });
+}
+
 void Membership::connect_after(milliseconds pause) {
   retry_.expires_after(pause);
   retry_.async_wait([this, weak = std::weak_ptr(alive_)](const asio::error_code& error) {
@@ -572,17 +571,15 @@ void Membership::on_message(const rendezvous::ControlMessage& message) {
   }
   if (const auto* moved = std::get_if<rendezvous::Moved>(&message)) {
     search_.sent_away();
-    asio::post(io_, [this, weak = std::weak_ptr(alive_), to = moved->coordinator] {
-      if (weak.lock() && !left_ && search_.is_sent_away()) go_where(to);
+    return soon([this, to = moved->coordinator] {
+      if (search_.is_sent_away()) go_where(to);
     });
-    return;
   }
   if (std::holds_alternative<rendezvous::HandOver>(message)) {
     search_.sent_away();
-    asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
-      if (weak.lock() && !left_ && search_.is_sent_away()) hand_over();
+    return soon([this] {
+      if (search_.is_sent_away()) hand_over();
     });
-    return;
   }
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
     if (successor_) successor_->heard(*succession);
@@ -688,8 +685,7 @@ rendezvous::Vote Membership::on_leads(const rendezvous::Leads& leads) {
   if (this->leads() && leads.term <= term_) {
     return {.term = term_, .granted = false, .coordinator = own_seat()};
   }
-  asio::post(io_, [this, weak = std::weak_ptr(alive_), leads] {
-    if (!weak.lock() || left_) return;
+  soon([this, leads] {
     if (this->leads()) return give_way_to(leads.coordinator);
     if (search_.believes(leads.term)) return follow(leads.coordinator);
     successor_->on_leads(leads);

@@ -114,6 +114,7 @@ class Membership {
   void carry_out(const SearchStep& step, bool in_callback = false);
   void connect();
   void connect_after(std::chrono::milliseconds pause);
+  void soon(std::function<void()> then);
   void on_message(const rendezvous::ControlMessage& message);
   void on_lost(const std::string& why, bool silent);
   void on_unreachable(const std::string& why);
