@@ -277,11 +277,7 @@ void Job::welcome(PeerId peer) {
 // A member of the round that this coordinator has inherited. One that knows another round has
 // workers that nobody could give a place: it stops them and joins as a new node.
 void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
-  const auto send_away = [&](const Finish& finish) {
-    actions_.push_back(SendTo{peer, finish});
-    actions_.push_back(CloseAfterSending{peer});
-  };
-  if (finish_) return send_away(*finish_);
+  if (finish_) return send_away(peer, *finish_);
   if (!mandate_.is_last_round(*hello.resumes) ||
       !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
     mandate_.attempt_seen(hello.resumes->attempt);
@@ -290,9 +286,9 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
     const Node* known = nodes_.with_id(hello.node_id);
     const bool is_here = known != nullptr && !known->absent;
     if (hello.node_id == limits_.host_node_id && !is_here) return join_late(peer, hello, now);
-    return send_away({.exit_status = exit_status::node_lost,
-                      .why = "the job goes on from another round",
-                      .may_rejoin = true});
+    return send_away(peer, Finish{.exit_status = exit_status::node_lost,
+                                  .why = "the job goes on from another round",
+                                  .may_rejoin = true});
   }
   welcome(peer);
   log(fmt::format("{} is back", printed_name(hello)));
@@ -389,10 +385,7 @@ void Job::hand_over(const FirstCause& cause) {
   tell_succession();  // With the restarts that were used since the round began.
   stepped_down_ = true;
   phase_ = Phase::Finished;
-  for (const Node& node : nodes_) {
-    actions_.push_back(SendTo{node.peer, HandOver{}});
-    actions_.push_back(CloseAfterSending{node.peer});
-  }
+  for (const Node& node : nodes_) send_away(node.peer, HandOver{});
 }
 
 bool Job::may_grow() const {
@@ -430,8 +423,7 @@ void Job::send_on(PeerId peer, const Hello& hello) {
                       "{}: it has to find that one",
                       printed_name(hello), hello.term, mandate_.term()),
           peer});
-  actions_.push_back(SendTo{peer, Moved{}});
-  actions_.push_back(CloseAfterSending{peer});
+  send_away(peer, Moved{});
 }
 
 // Until the answer which of the two agents of its host it is that has the rank. The newcomer hears
@@ -486,9 +478,7 @@ void Job::replace(PeerId old, const std::string& why, TimePoint now) {
 
 void Job::refuse(PeerId peer, Refusal refusal) {
   actions_.push_back(Log{Log::Level::Warning, std::move(refusal.logged), peer});
-  actions_.push_back(
-      SendTo{peer, Refused{.reason = std::move(refusal.told), .exit_status = refusal.exit_status}});
-  actions_.push_back(CloseAfterSending{peer});
+  send_away(peer, Refused{.reason = std::move(refusal.told), .exit_status = refusal.exit_status});
 }
 
 // ---- what nodes say ----
@@ -690,8 +680,7 @@ void Job::put_out(PeerId peer, Finish finish, const std::string& why, TimePoint 
   lose(peer, why, now);
   const bool over = verdict_ || (phase_ == Phase::Finished && !stepped_down_);
   finish.may_rejoin = finish.may_rejoin && !over;
-  actions_.push_back(SendTo{peer, std::move(finish)});
-  actions_.push_back(CloseAfterSending{peer});
+  send_away(peer, std::move(finish));
   admit_claims(peer, now);
 }
 
@@ -975,6 +964,11 @@ bool Job::others_go_on_without(const Node& leaver, const FirstCause& cause) cons
   // Also when fewer than MIN remain: they wait for another node, as they would if the machine had
   // died without a word.
   return is_of_one_node(cause);
+}
+
+void Job::send_away(PeerId peer, ControlMessage last) {
+  actions_.push_back(SendTo{peer, std::move(last)});
+  actions_.push_back(CloseAfterSending{peer});
 }
 
 void Job::log(std::string text, Log::Level level) {

@@ -203,6 +203,7 @@ class Job {
   std::vector<std::size_t> taking_part(TimePoint now) const;
   std::vector<RoundNode> round_nodes(const std::vector<std::size_t>& present) const;
   bool others_go_on_without(const Node& leaver, const FirstCause& cause) const;
+  void send_away(PeerId peer, ControlMessage last);
   void log(std::string text, Log::Level level = Log::Level::Info);
   JobActions take() { return std::exchange(actions_, {}); }
 
