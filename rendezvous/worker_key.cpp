@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <system_error>
 
 #include "command_line/write_all.h"
+#include "rendezvous/parse_number.h"
 #include "rendezvous/secure/openssl_library.h"
 #include "rendezvous/secure/psk.h"
 
@@ -67,12 +67,10 @@ UniqueFd hand_over_key(const SecretBytes& key) {
 
 std::shared_ptr<const WorkerKey> handed_worker_key(const std::optional<std::string>& variable) {
   if (!variable || variable->empty()) return nullptr;
-  int fd = -1;
-  const char* end = variable->data() + variable->size();
-  const auto [stop, error] = std::from_chars(variable->data(), end, fd);
+  const int fd = parse_number<int>(*variable).value_or(-1);
   SecretBytes key(key_bytes);
   // Not read(), which all workers of a node would share the position of.
-  if (error != std::errc() || stop != end || !is_handed_key(fd) ||
+  if (!is_handed_key(fd) ||
       ::pread(fd, key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) {
     throw SecurityError(std::string(worker_key_variable) + "=" + *variable +
                         " names no key of ddprun: a program between ddprun and this worker has "

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/json/json_text.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -37,11 +37,7 @@ std::optional<std::int64_t> etcd_number(const EtcdJson& object, const char* name
   const auto found = object.find(name);
   if (found == object.end()) return 0;
   if (!found->is_string()) return {};
-  const std::string& text = found->get_ref<const std::string&>();
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
+  return parse_number<std::int64_t>(found->get_ref<const std::string&>());
 }
 
 std::optional<std::string> etcd_bytes(const EtcdJson& pair, const char* name) {

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "command_line/write_all.h"
+#include "rendezvous/parse_number.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/unique_fd.h"
 
@@ -41,11 +41,8 @@ std::optional<int> handed_descriptor(const std::string& file) {
   if (file == "-" || file == "/dev/stdin") return STDIN_FILENO;
   constexpr std::string_view folder = "/dev/fd/";
   if (file.rfind(folder, 0) != 0) return std::nullopt;
-  int fd = -1;
-  const char* end = file.data() + file.size();
-  const auto parsed = std::from_chars(file.data() + folder.size(), end, fd);
-  if (parsed.ec != std::errc() || parsed.ptr != end || fd < 0) return std::nullopt;
-  return fd;
+  const auto fd = parse_number<int>(file.substr(folder.size()));
+  return fd && *fd >= 0 ? fd : std::nullopt;
 }
 
 bool is_blank(unsigned char letter) {

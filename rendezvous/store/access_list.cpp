@@ -3,7 +3,8 @@
 #include "rendezvous/store/access_list.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -38,14 +39,9 @@ bool AccessList::allow(const std::string& address_or_network) {
     hosts_.insert(bytes_of(address));
     return true;
   }
-  const std::string bits = address_or_network.substr(slash + 1);
-  int prefix = -1;
-  const auto [end, failed] = std::from_chars(bits.data(), bits.data() + bits.size(), prefix);
+  const int prefix = parse_number<int>(address_or_network.substr(slash + 1)).value_or(-1);
   const int own_bits = address.is_v4() ? address_bits - mapped_prefix_bits : address_bits;
-  if (failed != std::errc() || end != bits.data() + bits.size() || prefix < 0 ||
-      prefix > own_bits) {
-    return false;
-  }
+  if (prefix < 0 || prefix > own_bits) return false;
   networks_.push_back({bytes_of(address), address_bits - own_bits + prefix});
   return true;
 }
