@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
 #include "rendezvous/json/json_text.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,20 +28,13 @@ std::string shown(std::string_view text) {
   return "\"" + safe + (text.size() > 80 ? "...\"" : "\"");
 }
 
-std::optional<long> number_of(std::string_view text) {
-  long number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 int parse_workers(std::string_view text, std::string_view word) {
-  const auto number = number_of(text);
+  const auto number = rendezvous::parse_number<int>(text);
   if (!number || *number < 1 || *number > workers_of_host_max) {
     throw HostListError(shown(word) + ": expected a number of workers from 1 to " +
                         std::to_string(workers_of_host_max) + ", not " + shown(text));
   }
-  return static_cast<int>(*number);
+  return *number;
 }
 
 void require_plain(std::string_view text, std::string_view extra, std::string_view word) {
@@ -71,7 +64,8 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
     const std::size_t dash = part.find('-');
     const std::string_view low_text = part.substr(0, dash);
     const std::string_view high_text = dash == part.npos ? low_text : part.substr(dash + 1);
-    const auto low = number_of(low_text), high = number_of(high_text);
+    const auto low = rendezvous::parse_number<long>(low_text);
+    const auto high = rendezvous::parse_number<long>(high_text);
     if (!low || !high || *high < *low || low_text.size() > 12) {
       throw HostListError(shown(pattern) + ": expected numbers and ranges in brackets, as in " +
                           "gpu[01-16,20]");

@@ -3,11 +3,11 @@
 #include "launcher/hosts/node_request.h"
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/json/json_text.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -164,11 +164,8 @@ std::optional<NodeEnd> read_end(std::string_view line) {
 std::optional<int> read_signal(std::string_view line) {
   constexpr std::string_view word = "signal ";
   if (line.substr(0, word.size()) != word) return std::nullopt;
-  int signal = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data() + word.size(), end, signal);
-  if (error != std::errc() || stop != end || signal < 1 || signal > 64) return std::nullopt;
-  return signal;
+  const auto signal = rendezvous::parse_number<int>(line.substr(word.size()));
+  return signal && *signal >= 1 && *signal <= 64 ? signal : std::nullopt;
 }
 
 void MarkedText::add(std::string_view bytes, const Into& into) {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -16,20 +15,15 @@
 
 #include "launcher/machine/control_group.h"
 #include "launcher/machine/kernel_files.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using rendezvous::parse_number;
 
 constexpr int affinity_bits_max = 1 << 17;
-
-std::optional<int> to_number(const std::string& text) {
-  int number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 // Names of the entries of a folder that begin with `prefix` and go on with a number, by it.
 std::map<int, std::string> numbered_entries(const std::string& folder, const std::string& prefix) {
@@ -39,7 +33,7 @@ std::map<int, std::string> numbered_entries(const std::string& folder, const std
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.rfind(prefix, 0) != 0) continue;
-    if (const auto number = to_number(name.substr(prefix.size()))) {
+    if (const auto number = parse_number<int>(name.substr(prefix.size()))) {
       found.emplace(*number, entry->path().string());
     }
   }
@@ -69,7 +63,7 @@ std::string last_level_cache(const std::string& cpu_folder) {
   std::string shared;
   for (const auto& [index, folder] : numbered_entries(cpu_folder + "/cache", "index")) {
     const std::string type = first_line_of(folder + "/type");
-    const int level = to_number(first_line_of(folder + "/level")).value_or(-1);
+    const int level = parse_number<int>(first_line_of(folder + "/level")).value_or(-1);
     if ((type != "Unified" && type != "Data") || level <= highest) continue;
     highest = level;
     shared = first_line_of(folder + "/shared_cpu_list");
@@ -101,7 +95,8 @@ std::vector<Cpu> read_cpus(const std::string& root, const std::vector<int>& allo
             id, [&] { return first_line_of(own + "/topology/thread_siblings_list"); }),
         .complex = complexes.first_of(id, [&] { return last_level_cache(own); }),
         .node = node == nodes.end() ? 0 : node->second,  // A kernel without NUMA: one node.
-        .socket = to_number(first_line_of(own + "/topology/physical_package_id")).value_or(-1),
+        .socket =
+            parse_number<int>(first_line_of(own + "/topology/physical_package_id")).value_or(-1),
     });
   }
   return cpus;
@@ -134,11 +129,11 @@ std::vector<Gpu> read_gpus(const std::string& root, bool single_node) {
     std::string address = driver_value(file, "Bus Location");
     const std::string minor = driver_value(file, "Device Minor");
     if (address.empty()) address = entry->path().filename().string();
-    if (to_number(minor) && !fs::exists(root + "/dev/nvidia" + minor, error)) continue;
+    if (parse_number<int>(minor) && !fs::exists(root + "/dev/nvidia" + minor, error)) continue;
     std::transform(address.begin(), address.end(), address.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const auto node =
-        to_number(first_line_of(root + "/sys/bus/pci/devices/" + address + "/numa_node"));
+        parse_number<int>(first_line_of(root + "/sys/bus/pci/devices/" + address + "/numa_node"));
     Gpu gpu{.uuid = driver_value(file, "GPU UUID")};
     if (node && *node >= 0) gpu.node = node;
     if (node && *node < 0 && single_node)
@@ -163,7 +158,7 @@ std::vector<std::optional<int>> visible_nodes(const std::vector<Gpu>& gpus,
     std::string entry = list->substr(begin, end - begin);
     entry.erase(std::remove(entry.begin(), entry.end(), ' '), entry.end());
     begin = end + 1;
-    if (const auto index = to_number(entry)) {
+    if (const auto index = parse_number<int>(entry)) {
       if (*index < 0 || *index >= static_cast<int>(gpus.size())) break;
       nodes.push_back(gpus[static_cast<std::size_t>(*index)].node);
       continue;

@@ -5,8 +5,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
+
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -167,11 +168,8 @@ std::vector<GpuReading> read_gpus() {
 }
 
 std::optional<std::size_t> gpu_at(const std::vector<GpuReading>& gpus, const std::string& place) {
-  std::size_t index = 0;
-  const char* const end = place.data() + place.size();
-  const auto [behind, error] = std::from_chars(place.data(), end, index);
-  if (error == std::errc() && behind == end) {
-    return index < gpus.size() ? std::optional(index) : std::nullopt;
+  if (const auto index = rendezvous::parse_number<std::size_t>(place)) {
+    return *index < gpus.size() ? index : std::nullopt;
   }
   for (std::size_t i = 0; i < gpus.size() && !place.empty(); ++i) {
     if (gpus[i].uuid.rfind(place, 0) == 0) return i;

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <iterator>
 
 #include "command_line/nearest.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,9 +23,7 @@ bool looks_like_option(const std::string& word) {
   if (word.size() < 2 || word[0] != '-') return false;
   // argparse, too, takes a word with a blank for a value.
   if (word.substr(0, word.find('=')).find(' ') != word.npos) return false;
-  double number = 0;
-  const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error != std::errc() || stop != word.data() + word.size();
+  return !rendezvous::parse_number<double>(word);
 }
 
 // What other launchers call the number of workers: mpirun's -n and -np, DeepSpeed's and
@@ -200,13 +198,9 @@ void add_variables(SplitArguments& split, const EnvironmentLookup& environment) 
       if (row.repeats()) std::replace(given.value.begin(), given.value.end(), '\n', given_again);
       continue;
     }
-    int number = 0;
-    const char* end = value->data() + value->size();
-    const auto [stop, error] = std::from_chars(value->data(), end, number);
-    if (error != std::errc() || stop != end) {
-      throw usage_error(source + ": expected 0 (off) or 1 (on)");
-    }
-    split.options[row.name] = {number == 0 ? "0" : "1", source};
+    const auto number = rendezvous::parse_number<int>(*value);
+    if (!number) throw usage_error(source + ": expected 0 (off) or 1 (on)");
+    split.options[row.name] = {*number == 0 ? "0" : "1", source};
   }
 }
 

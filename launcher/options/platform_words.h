@@ -1,20 +1,17 @@
 // How the readers of platforms read variables.
 #pragma once
 
-#include <charconv>
 #include <optional>
 #include <string>
 
 #include "launcher/options/arguments.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 
 inline std::optional<long long> platform_number(const std::string& text) {
-  long long number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && stop == text.data() + text.size();
-  if (!whole || number < 0) return std::nullopt;
-  return number;
+  const auto number = rendezvous::parse_number<long long>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 // Variables that are empty count as not set: PyTorchJob sets some of its to "".

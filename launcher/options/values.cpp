@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "launcher/output/whole_file.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/parse_number.h"
 #include "rendezvous/store/access_list.h"
 
 namespace ddprun::launcher {
@@ -53,11 +53,8 @@ std::string trimmed(const std::string& text) {
 }
 
 std::optional<int> whole_number(const std::string& text, int least, int most) {
-  int number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  if (number < least || number > most) return std::nullopt;
-  return number;
+  const auto number = rendezvous::parse_number<int>(text);
+  return number && *number >= least && *number <= most ? number : std::nullopt;
 }
 
 std::string unquoted(std::string text) {
@@ -80,15 +77,13 @@ int parse_count(const GivenOption& given, int least, int most, const std::string
 
 std::chrono::milliseconds parse_seconds(const GivenOption& given, const std::string& text,
                                         std::chrono::milliseconds least) {
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  const auto seconds = rendezvous::parse_number<double>(text);
   const double least_seconds = static_cast<double>(least.count()) / 1000;
-  if (error != std::errc() || stop != end || !(seconds >= least_seconds) || seconds > seconds_max) {
+  if (!seconds || !(*seconds >= least_seconds) || *seconds > seconds_max) {
     fail(given, "seconds, at least " + (least.count() == 0 ? "0" : std::to_string(least_seconds)) +
                     " and at most " + std::to_string(std::lround(seconds_max)));
   }
-  return std::chrono::milliseconds(std::llround(seconds * 1000));
+  return std::chrono::milliseconds(std::llround(*seconds * 1000));
 }
 
 NodeRange parse_nnodes(const GivenOption& given) {

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "command_line/write_all.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 
@@ -145,10 +145,7 @@ std::vector<int> full_logs(const std::string& path) {
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(begin)) continue;
-    int number = 0;
-    const char* const last = name.data() + name.size();
-    const auto [stop, problem] = std::from_chars(name.data() + begin.size(), last, number);
-    if (problem != std::errc() || stop != last) continue;
+    const int number = rendezvous::parse_number<int>(name.substr(begin.size())).value_or(0);
     if (number > 0 && number <= log_number_max) numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());

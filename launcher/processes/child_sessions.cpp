@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "launcher/processes/process_file.h"
 #include "launcher/processes/process_stat.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -25,10 +25,8 @@ std::vector<int> numbered_entries(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
   if (!dir) return numbers;
   while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string name = entry->d_name;
-    int number = 0;
-    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc() && stop == name.data() + name.size()) numbers.push_back(number);
+    const auto number = rendezvous::parse_number<int>(entry->d_name);
+    if (number) numbers.push_back(*number);
   }
   return numbers;
 }

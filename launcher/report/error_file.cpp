@@ -4,13 +4,13 @@
 #include "launcher/report/error_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "launcher/report/stack_text.h"
 #include "rendezvous/json/json_text.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -97,11 +97,7 @@ std::optional<std::int64_t> time_stamp(const json& file, const char* name) {
   if (stamp == nullptr) return std::nullopt;
   if (stamp->is_number_integer()) return stamp->get<std::int64_t>();
   if (!stamp->is_string()) return std::nullopt;
-  const std::string& text = stamp->get_ref<const std::string&>();
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
+  return rendezvous::parse_number<std::int64_t>(stamp->get_ref<const std::string&>());
 }
 
 constexpr std::int64_t second_ns = 1'000'000'000;

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "command_line/wrapped.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/options/values.h"
+#include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -119,25 +119,20 @@ class WatchParser {
   }
 
   int number(const std::string& name, const std::string& text) const {
-    int value = -1;
-    const char* const end = text.data() + text.size();
-    const auto [stop, problem] = std::from_chars(text.data(), end, value);
-    if (problem != std::errc() || stop != end || value < 0) {
+    const auto value = rendezvous::parse_number<int>(text);
+    if (!value || *value < 0) {
       throw error(fmt::format("--{}={}: expected a whole number from 0", name, text));
     }
-    return value;
+    return *value;
   }
 
   std::chrono::milliseconds seconds(const std::string& name, const std::string& text) const {
-    double value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, problem] = std::from_chars(text.data(), end, value);
-    if (problem != std::errc() || stop != end || !(value >= interval_least_s) ||
-        value > interval_most_s) {
+    const auto value = rendezvous::parse_number<double>(text);
+    if (!value || !(*value >= interval_least_s) || *value > interval_most_s) {
       throw error(fmt::format("--{}={}: expected seconds, from {} to {}", name, text,
                               interval_least_s, interval_most_s));
     }
-    return std::chrono::milliseconds(std::lround(value * 1e3));
+    return std::chrono::milliseconds(std::lround(*value * 1e3));
   }
 
   const std::vector<std::string>& words_;
