@@ -1,8 +1,8 @@
 // Taking apart the url that says where workers meet (InitMethod of worker_env.h).
 // A core: no sockets, threads or clock.
 #include <algorithm>
-#include <charconv>
 
+#include "rendezvous/parse_number.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {
@@ -15,14 +15,12 @@ namespace {
 
 int number(const std::string& url, const std::string& what, const std::string& text, int least,
            int most) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || value < least || value > most) {
+  const auto value = rendezvous::parse_number<int>(text);
+  if (!value || *value < least || *value > most) {
     refuse(url, what + " \"" + text + "\" is not a whole number of " + std::to_string(least) +
                     ".." + std::to_string(most));
   }
-  return value;
+  return *value;
 }
 
 // "rank=0&world_size=2"

@@ -4,11 +4,11 @@
 
 #include <sys/sem.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "rendezvous/parse_number.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {
@@ -40,9 +40,7 @@ void take_environment(const rendezvous::Environment& environment) {
 
 int descriptor_of(const char* variable) {
   const std::string text = environment_variable(variable).value_or("");
-  int fd = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
-  return error == std::errc() && end == text.data() + text.size() ? fd : -1;
+  return rendezvous::parse_number<int>(text).value_or(-1);
 }
 
 }  // namespace ddprun::worker

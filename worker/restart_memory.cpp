@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "rendezvous/restart_memory_place.h"
+#include "worker/rank_environment.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {
@@ -27,12 +27,7 @@ constexpr std::size_t memory_page = 4096;
 constexpr int memory_halves = 2;
 
 // -1: the launcher gave none.
-int given_descriptor() {
-  const std::string text = environment_variable(rendezvous::restart_memory_variable).value_or("");
-  int fd = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
-  return error == std::errc() && end == text.data() + text.size() ? fd : -1;
-}
+int given_descriptor() { return descriptor_of(rendezvous::restart_memory_variable); }
 
 }  // namespace
 

@@ -2,10 +2,10 @@
 #include "worker/worker_env.h"
 
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <limits>
 
+#include "rendezvous/parse_number.h"
 #include "rendezvous/spare_channel.h"
 #include "worker/init_method.h"
 
@@ -54,10 +54,8 @@ class Reader {
   std::optional<int> number(const char* name, int least, int most = int_max) const {
     const auto value = lookup_(name);
     if (!value) return std::nullopt;
-    int parsed = 0;
-    const char* end = value->data() + value->size();
-    const auto [stop, error] = std::from_chars(value->data(), end, parsed);
-    if (error != std::errc() || stop != end || parsed < least || parsed > most) {
+    const auto parsed = rendezvous::parse_number<int>(*value);
+    if (!parsed || *parsed < least || *parsed > most) {
       std::string range = "a whole number of at least " + std::to_string(least);
       if (most != int_max) range += " and at most " + std::to_string(most);
       throw WorkerEnvError(std::string(name) + "=\"" + *value + "\": expected " + range);
@@ -89,11 +87,8 @@ void expect_below(const std::string& name, int value, const std::string& limit_n
 bool is_slurm_batch_shell(const Reader& reader) {
   constexpr std::uint64_t first_special_step = 0xFFFFFFF0;  // Batch, interactive, extern, ...
   if (!reader.has("SLURM_JOB_ID")) return false;
-  const std::string step = reader.text("SLURM_STEP_ID", "");
-  std::uint64_t id = 0;
-  const auto [stop, error] = std::from_chars(step.data(), step.data() + step.size(), id);
-  const bool is_number = !step.empty() && error == std::errc() && stop == step.data() + step.size();
-  return !is_number || id >= first_special_step;
+  const auto step = rendezvous::parse_number<std::uint64_t>(reader.text("SLURM_STEP_ID", ""));
+  return !step || *step >= first_special_step;
 }
 
 const Source* choose_source(const Reader& reader) {

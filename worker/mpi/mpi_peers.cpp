@@ -2,13 +2,13 @@
 #include "worker/mpi/mpi_peers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "rendezvous/counted.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/parse_number.h"
 #include "worker/cpu/reduce.h"
 #include "worker/progress_page.h"
 #include "worker/wording.h"
@@ -107,10 +107,8 @@ CommunicatorError not_of_mpi(int size, int rank, int world_size) {
 MpiRuntime& runtime_for(const WorkerEnv& env) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const std::string text = rendezvous::environment_variable(name).value_or("");
-    int size = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    const bool told = error == std::errc() && stop == text.data() + text.size() && size > 0;
-    if (told && size != env.world_size) throw not_of_mpi(size, env.rank, env.world_size);
+    const int size = rendezvous::parse_number<int>(text).value_or(0);
+    if (size > 0 && size != env.world_size) throw not_of_mpi(size, env.rank, env.world_size);
   }
   return MpiRuntime::get();
 }
