@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/host_and_port.h"
+#include "rendezvous/store/store_socket.h"
 
 namespace ddprun::rendezvous {
 
@@ -154,12 +155,8 @@ void ControlConnection::fail(const std::string& why) {
 namespace {
 
 std::string printed(const asio::ip::tcp::endpoint& endpoint, bool with_port) {
-  auto address = endpoint.address();
-  // An IPv4 caller of a dual-stack socket: ::ffff:10.0.0.7 is 10.0.0.7 to everybody else.
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  return with_port ? host_and_port(address.to_string(), endpoint.port()) : address.to_string();
+  const std::string address = unmapped(endpoint.address()).to_string();
+  return with_port ? host_and_port(address, endpoint.port()) : address;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "rendezvous/parse_number.h"
+#include "rendezvous/store/store_socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -56,11 +57,7 @@ void AccessList::set_members(const std::vector<std::string>& addresses) {
 }
 
 bool AccessList::permits(const asio::ip::address& address) const {
-  const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
-  const bool loopback =
-      mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback()
-             : address.is_loopback();
-  if (loopback) return true;
+  if (unmapped(address).is_loopback()) return true;
   const Bytes bytes = bytes_of(address);
   return hosts_.count(bytes) != 0 || members_.count(bytes) != 0 ||
          std::any_of(networks_.begin(), networks_.end(), [&](const Network& network) {

@@ -2,19 +2,17 @@
 #include "rendezvous/store/own_addresses.h"
 
 #include "rendezvous/interface_addresses.h"
+#include "rendezvous/store/store_socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds listed_for{1};
 
-// Written one way: connections to a socket of both families come from mapped addresses, and a
-// link-local one comes with its interface.
+// Written one way: a link-local one comes with its interface.
 asio::ip::address plain(const asio::ip::address& address) {
-  if (address.is_v4()) return address;
-  const asio::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6);
-  return asio::ip::address_v6(v6.to_bytes());
+  const asio::ip::address one = unmapped(address);
+  return one.is_v4() ? one : asio::ip::address_v6(one.to_v6().to_bytes());
 }
 
 std::set<asio::ip::address> list_addresses() {

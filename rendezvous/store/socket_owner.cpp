@@ -49,19 +49,17 @@ End end_of(const sockaddr_storage& storage) {
   return end;
 }
 
-std::optional<End> near_end(int fd) {
+using NameOf = int(int fd, sockaddr* name, socklen_t* size);  // getsockname(), getpeername()
+
+std::optional<End> end_of(int fd, NameOf name_of) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return std::nullopt;
+  if (name_of(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return std::nullopt;
   return end_of(storage);
 }
 
-std::optional<End> far_end(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return std::nullopt;
-  return end_of(storage);
-}
+std::optional<End> near_end(int fd) { return end_of(fd, ::getsockname); }
+std::optional<End> far_end(int fd) { return end_of(fd, ::getpeername); }
 
 struct Answer {
   int error = 0;

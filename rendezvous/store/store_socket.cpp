@@ -149,11 +149,15 @@ asio::ip::address ip_address(const sockaddr_storage& address) {
   return asio::ip::address_v6(bytes);
 }
 
+asio::ip::address unmapped(const asio::ip::address& address) {
+  if (address.is_v4() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
 std::string host_key(const asio::ip::address& address) {
-  if (address.is_v4()) return address.to_string();
-  const asio::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
-  const auto bytes = v6.to_bytes();
+  const asio::ip::address plain = unmapped(address);
+  if (plain.is_v4()) return plain.to_string();
+  const auto bytes = plain.to_v6().to_bytes();
   return {bytes.begin(), bytes.begin() + 8};
 }
 
