@@ -5,9 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
+
+#include "worker/communicator.h"
+#include "worker/cpu/layout.h"
 
 namespace ddprun::worker {
 namespace {
@@ -86,6 +91,18 @@ std::uint64_t memory_left(const std::string& root) {
 std::string lack_of_memory(std::uint64_t wanted, std::uint64_t left) {
   if (wanted <= left) return "";
   return in_gib(wanted) + " of memory are asked for, and " + in_gib(left) + " are left";
+}
+
+std::shared_ptr<void> zeroed_memory(std::size_t bytes, const std::string& failed,
+                                    std::string lack) {
+  const std::size_t rounded = (bytes + line_bytes - 1) / line_bytes * line_bytes;
+  if (lack.empty()) lack = lack_of_memory(rounded, memory_left());  // The kernel would promise it.
+  void* memory = lack.empty() ? std::aligned_alloc(line_bytes, rounded) : nullptr;
+  if (memory == nullptr) {
+    throw OutOfMemory(failed + ": " + (lack.empty() ? "no memory is left" : lack));
+  }
+  std::memset(memory, 0, rounded);
+  return {memory, std::free};
 }
 
 }  // namespace ddprun::worker

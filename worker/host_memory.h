@@ -5,7 +5,9 @@
 // page, and shoots other programs to find it; ordinary memory is refused, where it is far too much.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -23,5 +25,10 @@ std::uint64_t memory_left(const std::string& root = "");
 
 // "8.0 GiB of memory are asked for, and 3.1 GiB are left"; empty where there is enough.
 std::string lack_of_memory(std::uint64_t wanted, std::uint64_t left);
+
+// Whole cache lines, which begin as zeros. `lack`: what is known to be lacking, and is asked for
+// otherwise. Throws OutOfMemory("`failed`: why").
+std::shared_ptr<void> zeroed_memory(std::size_t bytes, const std::string& failed,
+                                    std::string lack = "");
 
 }  // namespace ddprun::worker

@@ -3,8 +3,6 @@
 #include "worker/cpu/cpu_communicator.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "worker/cpu/cpu_all_reduce.h"
 #include "worker/cpu/cpu_connect.h"
@@ -178,16 +176,9 @@ std::shared_ptr<void> CpuCommunicator::allocate(std::size_t bytes) {
   peers_.wait_streams_idle(running);
   peers_.finish(running, 1);
   if (shared) return shared;
-  const std::size_t rounded = (bytes + line_bytes - 1) / line_bytes * line_bytes;
-  // What was not there to be shared is not there at all; and the kernel would promise it.
-  if (lack.empty()) lack = lack_of_memory(rounded, memory_left());
-  void* memory = lack.empty() ? std::aligned_alloc(line_bytes, rounded) : nullptr;
-  if (memory == nullptr) {
-    throw OutOfMemory(to_string(running.call) + " failed on rank " + std::to_string(rank_) + ": " +
-                      (lack.empty() ? "no memory is left" : lack));
-  }
-  std::memset(memory, 0, rounded);
-  return {memory, [](void* data) { std::free(data); }};
+  // What was not there to be shared is not there at all.
+  return zeroed_memory(bytes, to_string(running.call) + " failed on rank " + std::to_string(rank_),
+                       std::move(lack));
 }
 
 std::shared_ptr<void> CpuCommunicator::allocate_shared(const CpuPeers::Running& running,

@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cassert>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "worker/communicator_modules.h"
@@ -197,17 +195,10 @@ void MpiCommunicator::broadcast(void* data, std::size_t count, DataType type, in
 void MpiCommunicator::barrier(Stream) { start(CallKind::Barrier, 0, DataType::UInt8, {}); }
 
 std::shared_ptr<void> MpiCommunicator::allocate(std::size_t bytes) {
-  bytes = std::max<std::size_t>(bytes, 64);
+  bytes = std::max(bytes, line_bytes);
   const MpiPeers::Running running = start(CallKind::Allocate, bytes, DataType::UInt8, {});
-  const std::size_t rounded = (bytes + 63) / 64 * 64;
-  const std::string lack = lack_of_memory(rounded, memory_left());  // The kernel would promise it.
-  void* memory = lack.empty() ? std::aligned_alloc(64, rounded) : nullptr;
-  if (memory == nullptr) {
-    throw OutOfMemory(to_string(running.call) + " failed on rank " + std::to_string(rank()) + ": " +
-                      (lack.empty() ? "no memory is left" : lack));
-  }
-  std::memset(memory, 0, rounded);
-  return {memory, [](void* data) { std::free(data); }};
+  return zeroed_memory(bytes,
+                       to_string(running.call) + " failed on rank " + std::to_string(rank()));
 }
 
 }  // namespace ddprun::worker
