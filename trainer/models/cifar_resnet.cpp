@@ -28,15 +28,7 @@ CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::i
     }
   }
   fc_ = register_module("fc", torch::nn::Linear(channels, classes));
-
-  torch::NoGradGuard no_grad;
-  for (const auto& module : modules(/*include_self=*/false)) {
-    if (auto* conv = module->as<torch::nn::Conv2d>()) {
-      torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
-    }
-  }
-  if (!zero_init_residual) return;
-  for (const auto& block : blocks_) block->zero_last_norm();
+  draw_weights(*this, zero_init_residual);
 }
 
 torch::Tensor CifarResNet::forward(torch::Tensor images) {

@@ -66,4 +66,15 @@ torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {
   return torch::constant_pad_nd(strided, {0, 0, 0, 0, before, added_channels_ - before});
 }
 
+void draw_weights(const torch::nn::Module& network, bool blocks_as_shortcuts) {
+  torch::NoGradGuard no_grad;
+  for (const auto& module : network.modules(/*include_self=*/false)) {
+    if (auto* conv = module->as<torch::nn::Conv2d>()) {
+      torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
+    }
+    auto* block = module->as<ResidualBlock>();
+    if (block != nullptr && blocks_as_shortcuts) block->zero_last_norm();
+  }
+}
+
 }  // namespace ddprun::trainer

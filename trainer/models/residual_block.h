@@ -46,4 +46,9 @@ class ResidualBlock : public torch::nn::Module {
   std::int64_t added_channels_ = 0;
 };
 
+// Of all convolutions of `network`, from LibTorch's default generator. Normalisation layers start
+// as the identity by themselves, and what is linear keeps LibTorch's default.
+// `blocks_as_shortcuts`: see zero_last_norm().
+void draw_weights(const torch::nn::Module& network, bool blocks_as_shortcuts);
+
 }  // namespace ddprun::trainer

@@ -19,7 +19,7 @@ ResNet::ResNet(const ResNetOptions& options) : options_(options) {
     add_layer(index, std::int64_t{64} << index, index == 0 ? 1 : 2);
   }
   fc_ = register_module("fc", torch::nn::Linear(channels_, options.classes));
-  initialize();
+  draw_weights(*this, options.zero_init_residual);
 }
 
 void ResNet::add_layer(int index, std::int64_t width, std::int64_t stride) {
@@ -45,18 +45,6 @@ void ResNet::add_layer(int index, std::int64_t width, std::int64_t stride) {
     blocks_.push_back(layer->register_module(std::to_string(i), block));
     channels_ = output;
   }
-}
-
-// Normalisation layers start as the identity by themselves; fc keeps LibTorch's default.
-void ResNet::initialize() {
-  torch::NoGradGuard no_grad;
-  for (const auto& module : modules(/*include_self=*/false)) {
-    if (auto* conv = module->as<torch::nn::Conv2d>()) {
-      torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
-    }
-  }
-  if (!options_.zero_init_residual) return;
-  for (const auto& block : blocks_) block->zero_last_norm();
 }
 
 torch::Tensor ResNet::forward(torch::Tensor images) {

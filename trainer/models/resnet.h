@@ -43,7 +43,6 @@ class ResNet : public ImageClassifier {
 
  private:
   void add_layer(int index, std::int64_t width, std::int64_t stride);
-  void initialize();
 
   ResNetOptions options_;
   std::int64_t channels_ = 64;  // Output of the last block so far, while layers are added.
