@@ -5,11 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <set>
 #include <sstream>
 #include <utility>
+
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -104,25 +105,23 @@ const std::string& metadata_value(const Safetensors& file, const std::string& ke
 std::int64_t metadata_count(const Safetensors& file, const std::string& key,
                             const std::string& name, std::int64_t most) {
   const std::string& text = metadata_value(file, key, name);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value > most) {
+  const auto value = worker::parse_number<std::int64_t>(text);
+  if (!value || *value < 0 || *value > most) {
     throw CheckpointError(
         fmt::format("{}: '{}' in its metadata is '{}', expected a whole number from 0 to {}", name,
                     key, text, most));
   }
-  return value;
+  return *value;
 }
 
 double metadata_percent(const Safetensors& file, const std::string& key, const std::string& name) {
   const std::string& text = metadata_value(file, key, name);
-  double value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0 && value <= 100)) {
+  const auto value = worker::parse_number<double>(text);
+  if (!value || !(*value >= 0 && *value <= 100)) {
     throw CheckpointError(
         fmt::format("{}: '{}' in its metadata is '{}', expected 0 to 100", name, key, text));
   }
-  return value;
+  return *value;
 }
 
 // Those of `keys`, as "model 'a' instead of 'b', ...".

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include "command_line/write_all.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/whole_file.h"
+#include "worker/parse_number.h"
 #include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
@@ -31,12 +31,7 @@ constexpr std::string_view partial_ending = ".partial";
 constexpr std::string_view corrupt_ending = ".corrupt";
 
 std::optional<std::int64_t> parse_digits(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || text[0] == '-' || error != std::errc{} || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
+  return text.starts_with('-') ? std::nullopt : worker::parse_number<std::int64_t>(text);
 }
 
 // "name" of "name.ending"; "" for another ending.

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,12 +35,11 @@ std::int64_t steps_in(const PartState& state) {
   const auto found = state.values.find("steps");
   if (found == state.values.end()) return 0;
   const std::string& text = found->second;
-  std::int64_t steps = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
-  if (error != std::errc() || end != text.data() + text.size() || steps < 0) {
+  const auto steps = worker::parse_number<std::int64_t>(text);
+  if (!steps || *steps < 0) {
     throw std::invalid_argument(fmt::format("PowerSGD cannot have done '{}' steps", text));
   }
-  return steps;
+  return *steps;
 }
 
 // Throws std::invalid_argument for what is not of these parameters.

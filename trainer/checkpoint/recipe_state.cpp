@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -52,9 +52,8 @@ LossScalerState scaler_state_of(const PartState& part) {
   const auto read = [&](const char* name, auto& value) {
     const auto found = part.values.find(name);
     if (found == part.values.end()) return;
-    const char* const end = found->second.data() + found->second.size();
-    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
-    if (error != std::errc() || stop != end) value = -1;  // Which no scaler accepts.
+    using Value = std::remove_reference_t<decltype(value)>;
+    value = worker::parse_number<Value>(found->second).value_or(-1);  // Which no scaler accepts.
   };
   read("scale", state.scale);
   read("growth_steps", state.growth_steps);

@@ -5,7 +5,6 @@
 #include <strings.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "trainer/data/data_file.h"
+#include "worker/parse_number.h"
 #include "worker/wording.h"
 
 namespace ddprun::trainer {
@@ -159,10 +159,7 @@ class NamedColumns {
 };
 
 std::optional<std::int64_t> number_in(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return worker::parse_number<std::int64_t>(text);
 }
 
 // "3.0": as a name it would be sorted as one, behind "10.0".

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trainer/data/record_dataset.h"
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,13 +34,9 @@ std::optional<std::int64_t> subset_size(const std::string& name, const std::stri
   const std::string prefix = "subset";
   const std::string ending = "_" + split + "_X.bin";
   if (!name.starts_with(prefix) || !name.ends_with(ending)) return std::nullopt;
-  std::int64_t size = 0;
-  const char* begin = name.data() + prefix.size();
-  const char* end = name.data() + name.size() - ending.size();
-  if (begin >= end) return std::nullopt;
-  const auto [stop, error] = std::from_chars(begin, end, size);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return size;
+  if (name.size() < prefix.size() + ending.size()) return std::nullopt;
+  return worker::parse_number<std::int64_t>(
+      name.substr(prefix.size(), name.size() - prefix.size() - ending.size()));
 }
 
 std::optional<Stl10Files> find_split(const fs::path& folder, const std::string& split) {

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "trainer/options/train_options.h"
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 
@@ -41,11 +41,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Enum& value,
 // The whole text as a number, or nothing.
 template <typename Number>
 std::optional<Number> parse_number(const std::string& text) {
-  const char* const end = text.data() + text.size();
-  Number value{};
-  const auto [rest, error] = std::from_chars(text.data() + text.starts_with('+'), end, value);
-  if (error != std::errc{} || rest != end) return std::nullopt;
-  return value;
+  return worker::parse_number<Number>(text.substr(text.starts_with('+') ? 1 : 0));
 }
 
 // A check for add_option: a whole number from `min` to `max`.

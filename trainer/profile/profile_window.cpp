@@ -1,18 +1,15 @@
 // A range that is empty or half a number is refused: it would trace nothing, without a word.
 #include "trainer/profile/profile_window.h"
 
-#include <charconv>
+#include "worker/parse_number.h"
 
 namespace ddprun::trainer {
 namespace {
 
 // All of `text` as a number of steps.
 std::optional<std::int64_t> parse_steps(std::string_view text) {
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, number);
-  if (read.ec != std::errc{} || read.ptr != end || number < 0) return std::nullopt;
-  return number;
+  const auto number = worker::parse_number<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 }  // namespace
