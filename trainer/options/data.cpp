@@ -98,6 +98,14 @@ void add_augment_options(CLI::App& app, TrainOptions& options) {
                       "Divides what is left of pixels [the data set's]", "S,S,S");
 }
 
+const std::map<std::string, DatasetKind>& dataset_kinds() {
+  static const std::map<std::string, DatasetKind> kinds{
+      {"mnist", DatasetKind::Mnist}, {"cifar10", DatasetKind::Cifar10},
+      {"stl10", DatasetKind::Stl10}, {"imagefolder", DatasetKind::ImageFolder},
+      {"csv", DatasetKind::Csv},     {"synthetic", DatasetKind::Synthetic}};
+  return kinds;
+}
+
 bool is_published(DatasetKind kind) {
   return kind == DatasetKind::Mnist || kind == DatasetKind::Cifar10 || kind == DatasetKind::Stl10;
 }
@@ -151,19 +159,8 @@ bool lists_files(DatasetKind kind) {
 }
 
 std::string name_of(DatasetKind kind) {
-  switch (kind) {
-    case DatasetKind::Mnist:
-      return "mnist";
-    case DatasetKind::Cifar10:
-      return "cifar10";
-    case DatasetKind::Stl10:
-      return "stl10";
-    case DatasetKind::ImageFolder:
-      return "imagefolder";
-    case DatasetKind::Csv:
-      return "csv";
-    case DatasetKind::Synthetic:
-      return "synthetic";
+  for (const auto& [name, named] : dataset_kinds()) {
+    if (named == kind) return name;
   }
   return "";
 }
@@ -186,14 +183,8 @@ std::filesystem::path data_path(const TrainOptions& options) {
 
 void add_data_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Data");
-  add_choice<DatasetKind>(app, "--dataset", options.dataset,
-                          {{"mnist", DatasetKind::Mnist},
-                           {"cifar10", DatasetKind::Cifar10},
-                           {"stl10", DatasetKind::Stl10},
-                           {"imagefolder", DatasetKind::ImageFolder},
-                           {"csv", DatasetKind::Csv},
-                           {"synthetic", DatasetKind::Synthetic}},
-                          "mnist, cifar10, stl10, imagefolder, csv or synthetic");
+  add_choice(app, "--dataset", options.dataset, dataset_kinds(),
+             "mnist, cifar10, stl10, imagefolder, csv or synthetic");
   app.add_option("--data", options.data,
                  "Folder of the data files; csv: the list, \"path,label\" a line [data/<dataset>]")
       ->type_name("PATH");
