@@ -303,12 +303,6 @@ CommandLine read_command_line(int argc, const char* const* argv, const std::stri
   return CommandLineReader().read(argc, argv, version);
 }
 
-ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
-  CommandLine command_line = read_command_line(argc, argv, "train");
-  if (!command_line.problem.empty()) std::cerr << "train: " << command_line.problem << std::endl;
-  return {std::move(command_line.options), command_line.exit_code};
-}
-
 void check_options(const TrainOptions& options) {
   check_data_options(options);
   check_model_options(options);

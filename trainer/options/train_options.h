@@ -158,15 +158,6 @@ struct TrainOptions {
   bool recovers_in_place() const;
 };
 
-// What main must do after parsing: train, or end with this code (0 after --help, 2 after bad
-// usage), when everything has been said on standard output or standard error.
-struct ParsedCommandLine {
-  std::optional<TrainOptions> options;
-  int exit_code = 0;
-};
-
-ParsedCommandLine parse_command_line(int argc, const char* const* argv);
-
 // --data, or the folder data/NAME. Empty for synthetic.
 std::filesystem::path data_path(const TrainOptions& options);
 

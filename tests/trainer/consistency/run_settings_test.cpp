@@ -12,7 +12,7 @@ namespace {
 
 // The settings of a worker with this command line, on data that all have alike.
 std::string settings(const std::vector<const char*>& arguments, RunFacts facts = {}) {
-  const ParsedCommandLine parsed = parse(arguments);
+  const CommandLine parsed = parse(arguments);
   REQUIRE(parsed.options);
   facts.micro_batch_size = parsed.options->batch_size.value_or(64);
   facts.kernels = own_kernels(*parsed.options, /*gpu=*/false);

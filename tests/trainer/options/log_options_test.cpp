@@ -33,7 +33,7 @@ TEST_CASE("a report is a page, of metrics that are written", "[trainer][options]
   for (const auto& arguments : {std::vector<const char*>{"--report", "r.html"},
                                 {"--report", "r.json", "--metrics", "m"},
                                 {"--metrics", "-"}}) {
-    const ParsedCommandLine parsed = parse(arguments);
+    const CommandLine parsed = parse(arguments);
     CHECK_FALSE(parsed.options);
     CHECK(parsed.exit_code == 2);
   }
@@ -48,7 +48,7 @@ TEST_CASE("windows without a step, and traces of nothing, are refused", "[traine
       {"--profile-steps", "1:2"},
       {"--profile", "p", "--evaluate", "--weights", "w"}};
   for (const auto& arguments : wrong) {
-    const ParsedCommandLine parsed = parse(arguments);
+    const CommandLine parsed = parse(arguments);
     CHECK_FALSE(parsed.options);
     CHECK(parsed.exit_code == 2);
   }

@@ -18,8 +18,8 @@ CommandLine read_file(const std::string& text, std::vector<const char*> words = 
   const ScratchFolder folder;
   const std::string file = (folder / "job.toml").string();
   std::ofstream(file) << text;
-  words.insert(words.begin(), {"train", "-c", file.c_str()});
-  return read_command_line(static_cast<int>(words.size()), words.data(), "");
+  words.insert(words.begin(), {"-c", file.c_str()});
+  return parse(words);
 }
 
 }  // namespace

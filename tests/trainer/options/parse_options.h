@@ -3,13 +3,13 @@
 
 #include <vector>
 
-#include "trainer/options/train_options.h"
+#include "trainer/options/read_command_line.h"
 
 namespace ddprun::trainer {
 
-inline ParsedCommandLine parse(std::vector<const char*> arguments) {
+inline CommandLine parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "train");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+  return read_command_line(static_cast<int>(arguments.size()), arguments.data(), "train");
 }
 
 }  // namespace ddprun::trainer
