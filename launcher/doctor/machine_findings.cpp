@@ -47,12 +47,6 @@ std::string limit_text(std::uint64_t limit) {
   return limit == no_limit ? "unlimited" : std::to_string(limit);
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // Made by container runtimes, virtual machines and VPNs; on each host there is one of the same
 // addresses, or one that no other host of the job is on.
 bool is_host_internal(const std::string& name) {
@@ -101,7 +95,7 @@ void Examination::examine_own_name() {
     return amber("own name", fmt::format("{} does not resolve: {}", own.name, own.problem), reason,
                  remedy);
   }
-  const std::string value = own.name + " is " + joined(own.addresses);
+  const std::string value = fmt::format("{} is {}", own.name, fmt::join(own.addresses, ", "));
   const bool leads_back =
       std::all_of(own.addresses.begin(), own.addresses.end(), rendezvous::is_loopback_address);
   if (!leads_back) return green("own name", value);
@@ -140,7 +134,8 @@ void Examination::examine_wished_interface(const std::string& variable, const st
   for (const NetworkInterface& each : facts_.interfaces) {
     if (each.is_up) there.push_back(each.name);
   }
-  red(variable, fmt::format("{} names no interface that is up (there are {})", wish, joined(there)),
+  red(variable,
+      fmt::format("{} names no interface that is up (there are {})", wish, fmt::join(there, ", ")),
       "Workers that read the variable end at their first collective.",
       fmt::format("unset {}, or name one that `ip -br addr` lists", variable));
 }

@@ -33,9 +33,7 @@ class Lines {
 };
 
 std::string list_text(const std::vector<float>& values) {
-  std::string text;
-  for (const float value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
-  return text.empty() ? "none" : text;
+  return values.empty() ? "none" : fmt::format("{}", fmt::join(values, ","));
 }
 
 std::string schedule_text(const LearningRateOptions& rate) {
@@ -167,7 +165,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   // NCCL wants a collective recorded on all ranks or on none.
   lines.add_flag("--cuda-graph", options.cuda_graph);
   // Where it is not given the workers decide together, so all must leave it open.
-  lines.add("--overlap", options.overlap ? "on" : "off");
+  lines.add_flag("--overlap", options.overlap);
   lines.add("--snapshot-every", options.snapshot_every);
   lines.add("--verify-sync", !options.verify_sync        ? "off"
                              : *options.verify_sync == 0 ? "each epoch"
