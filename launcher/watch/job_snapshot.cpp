@@ -9,6 +9,8 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
@@ -30,81 +32,203 @@ State state_named(const char* const (&names)[count], const std::string& name, St
   return found == std::end(names) ? otherwise : static_cast<State>(found - std::begin(names));
 }
 
-template <class Value>
-SnapshotJson or_null(const std::optional<Value>& value) {
-  return value ? SnapshotJson(*value) : SnapshotJson(nullptr);
+// ---- the fields of each part, once ----
+
+// What a visitor writes, or reads.
+template <class Visitor, class Part>
+using Visited = std::conditional_t<Visitor::writes, const Part, Part>;
+
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, RankProgress>& progress) {
+  visit.said("step", progress.step);
+  visit.said("total_steps", progress.total_steps);
+  visit.said("epoch", progress.epoch);
+  visit.field("phase", progress.phase);
+  visit.field("images", progress.images);
+  visit.field("images_per_s", progress.images_per_s);
+  visit.field("loss", progress.loss);
+  visit.field("step_s", progress.step_s);
+  visit.field("data_s", progress.data_s);
+  visit.field("wait_s", progress.wait_s);
+  visit.field("data_total_s", progress.data_total_s);
+  visit.field("wait_total_s", progress.wait_total_s);
+  visit.field("age_s", progress.age_s);
+  visit.field("waiting_s", progress.waiting_s);
 }
 
-SnapshotJson said_or_null(std::int64_t value) {
-  return value < 0 ? SnapshotJson(nullptr) : SnapshotJson(value);
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, GpuUse>& gpu) {
+  visit.field("index", gpu.index);
+  visit.said("busy", gpu.busy);
+  visit.said("memory_used_bytes", gpu.memory_used);
+  visit.said("memory_total_bytes", gpu.memory_total);
+  visit.said("own_bytes", gpu.own_bytes);
+  visit.field("slowed_by", gpu.clock.slowdown);
+  visit.said("clock_mhz", gpu.clock.mhz);
+  visit.said("clock_max_mhz", gpu.clock.max_mhz);
+  visit.said("temperature_c", gpu.clock.celsius);
 }
 
-// A number that is none (a loss may be) has no form in JSON.
-SnapshotJson finite_or_null(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? SnapshotJson(*value) : SnapshotJson(nullptr);
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, RankSnapshot>& rank) {
+  visit.field("rank", rank.rank);
+  visit.field("local_rank", rank.local_rank);
+  visit.field("pid", rank.pid);
+  visit.field("state", rank.state);
+  visit.field("exit_code", rank.exit_code);
+  visit.name_of_signal("signal", rank.signal);
+  visit.field("signal_number", rank.signal);
+  visit.field("processes", rank.use.processes);
+  visit.field("threads", rank.use.threads);
+  visit.field("rss_bytes", rank.use.rss_bytes);
+  visit.field("cpu_s", rank.use.cpu_s);
+  visit.field("kernel_state", rank.use.state);
+  visit.field("stdout_file", rank.stdout_file);
+  visit.field("stderr_file", rank.stderr_file);
+  visit.part("gpu", rank.gpu);
+  visit.part("progress", rank.progress);
 }
 
-SnapshotJson json_of(const RankProgress& progress) {
-  return {{"step", said_or_null(progress.step)},
-          {"total_steps", said_or_null(progress.total_steps)},
-          {"epoch", said_or_null(progress.epoch)},
-          {"phase", progress.phase},
-          {"images", progress.images},
-          {"images_per_s", finite_or_null(progress.images_per_s)},
-          {"loss", finite_or_null(progress.loss)},
-          {"step_s", finite_or_null(progress.step_s)},
-          {"data_s", finite_or_null(progress.data_s)},
-          {"wait_s", finite_or_null(progress.wait_s)},
-          {"data_total_s", finite_or_null(progress.data_total_s)},
-          {"wait_total_s", finite_or_null(progress.wait_total_s)},
-          {"age_s", finite_or_null(progress.age_s)},
-          {"waiting_s", finite_or_null(progress.waiting_s)}};
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, SeenFailure>& failure) {
+  visit.field("time_unix_s", failure.time_unix_s);
+  visit.field("attempt", failure.attempt);
+  visit.field("rank", failure.rank);
+  visit.field("host", failure.host);
+  visit.field("text", failure.text);
+  visit.field("what", failure.what);
 }
 
-SnapshotJson json_of(const GpuUse& gpu) {
-  return {{"index", gpu.index},
-          {"busy", gpu.busy < 0 ? SnapshotJson(nullptr) : SnapshotJson(gpu.busy)},
-          {"memory_used_bytes", said_or_null(gpu.memory_used)},
-          {"memory_total_bytes", said_or_null(gpu.memory_total)},
-          {"own_bytes", said_or_null(gpu.own_bytes)},
-          {"slowed_by", gpu.clock.slowdown == Slowdown::Unknown
-                            ? SnapshotJson(nullptr)
-                            : SnapshotJson(name_of(gpu.clock.slowdown))},
-          {"clock_mhz", said_or_null(gpu.clock.mhz)},
-          {"clock_max_mhz", said_or_null(gpu.clock.max_mhz)},
-          {"temperature_c", said_or_null(gpu.clock.celsius)}};
+// What a node tells of itself: of NodeView, or of JobSnapshot for it.
+template <class Visitor>
+void fields_of_node(Visitor& visit, auto& node) {
+  visit.field("launcher_id", node.launcher_id);
+  visit.field("launcher_pid", node.launcher_pid);
+  visit.field("state", node.state);
+  visit.field("taken_s", node.taken_s);
+  visit.field("since_s", node.since_s);
+  visit.field("attempt", node.attempt);
+  visit.field("first_rank", node.first_rank);
+  visit.field("workers", node.workers);
+  visit.field("log_dir", node.log_dir);
 }
 
-SnapshotJson json_of(const RankSnapshot& rank) {
-  SnapshotJson object = {
-      {"rank", rank.rank},
-      {"local_rank", rank.local_rank},
-      {"pid", rank.pid},
-      {"state", name_of(rank.state)},
-      {"exit_code", rank.exit_code},
-      {"signal", rank.signal == 0 ? SnapshotJson(nullptr)
-                                  : SnapshotJson(rendezvous::signal_name(rank.signal))},
-      {"signal_number", rank.signal},
-      {"processes", rank.use.processes},
-      {"threads", rank.use.threads},
-      {"rss_bytes", rank.use.rss_bytes},
-      {"cpu_s", rank.use.cpu_s},
-      {"kernel_state", std::string(1, rank.use.state)},
-      {"stdout_file", rank.stdout_file},
-      {"stderr_file", rank.stderr_file}};
-  object["gpu"] = rank.gpu ? json_of(*rank.gpu) : SnapshotJson(nullptr);
-  object["progress"] = rank.progress ? json_of(*rank.progress) : SnapshotJson(nullptr);
-  return object;
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, NodeView>& node) {
+  visit.field("host", node.host);
+  visit.field("node_rank", node.node_rank);
+  visit.field("address", node.address);
+  visit.field("port", node.port);
+  visit.field("silent_s", node.silent_s);
+  visit.field("age_s", node.age_s);
+  fields_of_node(visit, node);
+  visit.short_list("ranks", node.ranks);
 }
 
-SnapshotJson json_of(const SeenFailure& failure) {
-  return {{"time_unix_s", failure.time_unix_s},
-          {"attempt", failure.attempt},
-          {"rank", failure.rank},
-          {"host", failure.host},
-          {"text", failure.text},
-          {"what", failure.what}};
+template <class Visitor>
+void fields(Visitor& visit, Visited<Visitor, JobSnapshot>& job) {
+  visit.field("version", job.version);
+  visit.field("run_id", job.run_id);
+  visit.field("program", job.program);
+  visit.field("host", job.host);
+  visit.field("launcher_id", job.launcher_id);
+  visit.field("launcher_pid", job.launcher_pid);
+  visit.field("started_unix_s", job.started_unix_s);
+  visit.field("taken_s", job.taken_s);
+  visit.field("state", job.state);
+  visit.field("since_s", job.since_s);
+  visit.field("attempt", job.attempt);
+  visit.field("attempts", job.attempts);
+  visit.field("term", job.term);
+  visit.field("max_restarts", job.max_restarts);
+  visit.field("node_rank", job.node_rank);
+  visit.field("nodes", job.nodes);
+  visit.field("first_rank", job.first_rank);
+  visit.field("workers", job.workers);
+  visit.field("world_size", job.world_size);
+  visit.field("master", job.master);
+  visit.field("spares", job.spares);
+  visit.field("spares_ready", job.spares_ready);
+  visit.field("log_dir", job.log_dir);
+  visit.slowest("slowest", job);
+  visit.list("ranks", job.ranks);
+  visit.list("others", job.others);
+  visit.field("failures_total", job.failures_total);
+  visit.list("failures", job.failures);
 }
+
+// A number that is none (a loss may be) is null in JSON.
+class FieldsWriter {
+ public:
+  static constexpr bool writes = true;
+
+  void field(const char* name, const auto& value) { object_[name] = value; }
+  void field(const char* name, NodeState state) { object_[name] = name_of(state); }
+  void field(const char* name, RankState state) { object_[name] = name_of(state); }
+  void field(const char* name, char letter) { object_[name] = std::string(1, letter); }
+  void field(const char* name, Slowdown slowdown) {
+    put(name, slowdown != Slowdown::Unknown, [&] { return name_of(slowdown); });
+  }
+  void field(const char* name, const std::optional<double>& value) {
+    put(name, value.has_value(), [&] { return *value; });
+  }
+  // One below 0 was not said.
+  void said(const char* name, auto value) {
+    put(name, !(value < 0), [&] { return value; });
+  }
+  void name_of_signal(const char* name, int signal) {
+    put(name, signal != 0, [&] { return rendezvous::signal_name(signal); });
+  }
+  void slowest(const char* name, const JobSnapshot& job) {
+    const auto slowest = slowest_of(all_ranks(job));
+    put(name, slowest.has_value(), [&] {
+      return SnapshotJson{{"rank", slowest->rank}, {"why", slowest->why}};
+    });
+  }
+  template <class Part>
+  void part(const char* name, const std::optional<Part>& part) {
+    put(name, part.has_value(), [&] { return object_of(*part); });
+  }
+  template <class Part>
+  void list(const char* name, const std::vector<Part>& parts) {
+    SnapshotJson& list = object_[name] = SnapshotJson::array();
+    for (const Part& part : parts) list.push_back(object_of(part));
+  }
+  void short_list(const char* name, const std::vector<RankSnapshot>& ranks) {
+    SnapshotJson& list = object_[name] = SnapshotJson::array();
+    for (const RankSnapshot& rank : ranks) list.push_back(short_object_of(rank));
+  }
+
+  template <class Part>
+  static SnapshotJson object_of(const Part& part) {
+    FieldsWriter writer;
+    fields(writer, part);
+    return writer.take();
+  }
+  // Without what is as a reader takes it anyway, for there may be thousands.
+  static SnapshotJson short_object_of(const RankSnapshot& rank) {
+    SnapshotJson object = object_of(rank);
+    for (const char* name : {"exit_code", "signal_number"}) {
+      if (object[name] == 0) object.erase(name);
+    }
+    for (const char* name : {"stdout_file", "stderr_file"}) {
+      if (object[name].get_ref<const std::string&>().empty()) object.erase(name);
+    }
+    for (const char* name : {"signal", "gpu"}) {
+      if (object[name].is_null()) object.erase(name);
+    }
+    return object;
+  }
+  SnapshotJson take() { return std::move(object_); }
+
+ private:
+  template <class Value>
+  void put(const char* name, bool known, Value value) {
+    object_[name] = known ? SnapshotJson(value()) : SnapshotJson(nullptr);
+  }
+
+  SnapshotJson object_ = SnapshotJson::object();
+};
 
 // Of what another machine has written; no rank, path or message of ours is longer.
 constexpr std::size_t peer_text_bytes_max = 1'024;
@@ -114,11 +238,12 @@ constexpr std::int64_t count_most = 1'000'000'000;
 constexpr double number_most = 1e15;
 
 // Reads a field where it is, and of the type that it should be of.
-class Fields {
+class FieldsReader {
  public:
-  Fields(const nlohmann::json& object, Writer writer) : object_(object), writer_(writer) {}
+  static constexpr bool writes = false;
+  FieldsReader(const nlohmann::json& object, Writer writer) : object_(object), writer_(writer) {}
 
-  void get(const char* name, std::string& value) const {
+  void field(const char* name, std::string& value) const {
     const auto* found = find(name);
     if (!found || !found->is_string()) return;
     value = *found;
@@ -127,49 +252,63 @@ class Fields {
         rendezvous::clean_text(value, peer_text_bytes_max, rendezvous::Keep::Head),
         rendezvous::Lines::Escape);
   }
-  void get(const char* name, int& value) const {
+  void field(const char* name, int& value) const {
     std::int64_t number = value;
-    get(name, number);
+    field(name, number);
     value = static_cast<int>(std::clamp<std::int64_t>(number, -count_most, count_most));
   }
-  void get(const char* name, std::int64_t& value) const {
+  void field(const char* name, std::int64_t& value) const {
     const auto* found = find(name);
     if (!found || !found->is_number_integer()) return;
     const bool fits = !found->is_number_unsigned() ||
                       found->get<std::uint64_t>() < static_cast<std::uint64_t>(INT64_MAX);
     if (fits) value = *found;
   }
-  void get(const char* name, double& value) const {
+  void field(const char* name, double& value) const {
     const auto* found = find(name);
     if (found && found->is_number())
       value = std::clamp(found->get<double>(), -number_most, number_most);
   }
-  void get(const char* name, std::optional<double>& value) const {
-    double number = 0;
+  void field(const char* name, std::optional<double>& value) const {
     const auto* found = find(name);
-    if (!found || !found->is_number()) return;
-    get(name, number);
-    value = number;
+    if (found && found->is_number()) field(name, value.emplace());
   }
-  std::string text(const char* name) const {
-    std::string value;
-    get(name, value);
-    return value;
+  void field(const char* name, NodeState& state) const {
+    state = state_named(node_state_names, text(name), NodeState::Waiting);
   }
-  // Calls `each` with the elements of a list that are objects.
-  template <class Each>
-  void list(const char* name, Each each) const {
+  void field(const char* name, RankState& state) const {
+    state = state_named(rank_state_names, text(name), RankState::Running);
+  }
+  void field(const char* name, Slowdown& slowdown) const { slowdown = slowdown_named(text(name)); }
+  void field(const char* name, char& letter) const {
+    if (const std::string word = text(name); !word.empty()) letter = word[0];
+  }
+  void said(const char* name, auto& value) const { field(name, value); }
+  void name_of_signal(const char*, int) const {}  // Its number says the same.
+  void slowest(const char*, const JobSnapshot&) const {}
+  template <class Part>
+  void part(const char* name, std::optional<Part>& part) const {
+    const auto* found = find(name);
+    if (found && found->is_object()) part = FieldsReader(*found, writer_).read<Part>();
+  }
+  // The elements that are objects.
+  template <class Part>
+  void list(const char* name, std::vector<Part>& parts) const {
     const auto* found = find(name);
     if (found == nullptr || !found->is_array()) return;
     std::size_t left = writer_ == Writer::Peer ? peer_list_max : found->size();
     for (const nlohmann::json& element : *found) {
       if (left-- == 0) return;
-      if (element.is_object()) each(Fields(element, writer_));
+      if (element.is_object()) parts.push_back(FieldsReader(element, writer_).read<Part>());
     }
   }
-  std::optional<Fields> object(const char* name) const {
-    const auto* found = find(name);
-    return found && found->is_object() ? std::optional(Fields(*found, writer_)) : std::nullopt;
+  void short_list(const char* name, std::vector<RankSnapshot>& ranks) const { list(name, ranks); }
+
+  template <class Part>
+  Part read() const {
+    Part part;
+    fields(*this, part);
+    return part;
   }
 
  private:
@@ -177,132 +316,21 @@ class Fields {
     const auto found = object_.find(name);
     return found == object_.end() ? nullptr : &*found;
   }
+  std::string text(const char* name) const {
+    std::string value;
+    field(name, value);
+    return value;
+  }
 
   const nlohmann::json& object_;
   Writer writer_;
 };
 
-RankProgress progress_of(const Fields& fields) {
-  RankProgress progress;
-  fields.get("step", progress.step);
-  fields.get("total_steps", progress.total_steps);
-  fields.get("epoch", progress.epoch);
-  fields.get("phase", progress.phase);
-  fields.get("images", progress.images);
-  fields.get("images_per_s", progress.images_per_s);
-  fields.get("loss", progress.loss);
-  fields.get("step_s", progress.step_s);
-  fields.get("data_s", progress.data_s);
-  fields.get("wait_s", progress.wait_s);
-  fields.get("data_total_s", progress.data_total_s);
-  fields.get("wait_total_s", progress.wait_total_s);
-  fields.get("age_s", progress.age_s);
-  fields.get("waiting_s", progress.waiting_s);
-  return progress;
-}
-
-GpuUse gpu_of(const Fields& fields) {
-  GpuUse gpu;
-  fields.get("index", gpu.index);
-  fields.get("busy", gpu.busy);
-  fields.get("memory_used_bytes", gpu.memory_used);
-  fields.get("memory_total_bytes", gpu.memory_total);
-  fields.get("own_bytes", gpu.own_bytes);
-  gpu.clock.slowdown = slowdown_named(fields.text("slowed_by"));
-  fields.get("clock_mhz", gpu.clock.mhz);
-  fields.get("clock_max_mhz", gpu.clock.max_mhz);
-  fields.get("temperature_c", gpu.clock.celsius);
-  return gpu;
-}
-
-RankSnapshot rank_of(const Fields& fields) {
-  RankSnapshot rank;
-  fields.get("rank", rank.rank);
-  fields.get("local_rank", rank.local_rank);
-  fields.get("pid", rank.pid);
-  rank.state = state_named(rank_state_names, fields.text("state"), RankState::Running);
-  fields.get("exit_code", rank.exit_code);
-  fields.get("signal_number", rank.signal);
-  fields.get("processes", rank.use.processes);
-  fields.get("threads", rank.use.threads);
-  fields.get("rss_bytes", rank.use.rss_bytes);
-  fields.get("cpu_s", rank.use.cpu_s);
-  if (const std::string state = fields.text("kernel_state"); !state.empty()) {
-    rank.use.state = state[0];
-  }
-  fields.get("stdout_file", rank.stdout_file);
-  fields.get("stderr_file", rank.stderr_file);
-  if (const auto gpu = fields.object("gpu")) rank.gpu = gpu_of(*gpu);
-  if (const auto said = fields.object("progress")) rank.progress = progress_of(*said);
-  return rank;
-}
-
-// Without what is as a reader takes it anyway, for there may be thousands.
-SnapshotJson short_json_of(const RankSnapshot& rank) {
-  SnapshotJson object = json_of(rank);
-  for (const char* name : {"exit_code", "signal_number"}) {
-    if (object[name] == 0) object.erase(name);
-  }
-  for (const char* name : {"stdout_file", "stderr_file"}) {
-    if (object[name].get_ref<const std::string&>().empty()) object.erase(name);
-  }
-  for (const char* name : {"signal", "gpu"}) {
-    if (object[name].is_null()) object.erase(name);
-  }
-  return object;
-}
-
-SnapshotJson node_head(const NodeView& node) {
-  return {{"launcher_id", node.launcher_id}, {"launcher_pid", node.launcher_pid},
-          {"state", name_of(node.state)},    {"taken_s", node.taken_s},
-          {"since_s", node.since_s},         {"attempt", node.attempt},
-          {"first_rank", node.first_rank},   {"workers", node.workers},
-          {"log_dir", node.log_dir}};
-}
-
-SnapshotJson json_of(const NodeView& node) {
-  SnapshotJson object = {{"host", node.host},
-                         {"node_rank", node.node_rank},
-                         {"address", node.address},
-                         {"port", node.port},
-                         {"silent_s", finite_or_null(node.silent_s)},
-                         {"age_s", finite_or_null(node.age_s)}};
-  object.update(node_head(node));
-  object["ranks"] = SnapshotJson::array();
-  for (const RankSnapshot& rank : node.ranks) object["ranks"].push_back(short_json_of(rank));
-  return object;
-}
-
-NodeView node_of(const Fields& fields) {
-  NodeView node;
-  fields.get("host", node.host);
-  fields.get("node_rank", node.node_rank);
-  fields.get("address", node.address);
-  fields.get("port", node.port);
-  fields.get("silent_s", node.silent_s);
-  fields.get("age_s", node.age_s);
-  fields.get("launcher_id", node.launcher_id);
-  fields.get("launcher_pid", node.launcher_pid);
-  node.state = state_named(node_state_names, fields.text("state"), NodeState::Waiting);
-  fields.get("taken_s", node.taken_s);
-  fields.get("since_s", node.since_s);
-  fields.get("attempt", node.attempt);
-  fields.get("first_rank", node.first_rank);
-  fields.get("workers", node.workers);
-  fields.get("log_dir", node.log_dir);
-  fields.list("ranks", [&](const Fields& each) { node.ranks.push_back(rank_of(each)); });
-  return node;
-}
-
-SeenFailure failure_of(const Fields& fields) {
-  SeenFailure failure;
-  fields.get("time_unix_s", failure.time_unix_s);
-  fields.get("attempt", failure.attempt);
-  fields.get("rank", failure.rank);
-  fields.get("host", failure.host);
-  fields.get("text", failure.text);
-  fields.get("what", failure.what);
-  return failure;
+template <class Part>
+std::optional<Part> read_snapshot(std::string_view text, Writer writer) {
+  const auto object = rendezvous::json_of(text);
+  if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
+  return FieldsReader(object, writer).read<Part>();
 }
 
 // ---- who is slow ----
@@ -437,58 +465,17 @@ bool is_silent(const NodeView& node) {
 }
 
 std::string to_json(const JobSnapshot& snapshot) {
-  SnapshotJson object = {{"version", snapshot.version},
-                         {"run_id", snapshot.run_id},
-                         {"program", snapshot.program},
-                         {"host", snapshot.host},
-                         {"launcher_id", snapshot.launcher_id},
-                         {"launcher_pid", snapshot.launcher_pid},
-                         {"started_unix_s", snapshot.started_unix_s},
-                         {"taken_s", snapshot.taken_s},
-                         {"state", name_of(snapshot.state)},
-                         {"since_s", snapshot.since_s},
-                         {"attempt", snapshot.attempt},
-                         {"attempts", snapshot.attempts},
-                         {"term", snapshot.term},
-                         {"max_restarts", snapshot.max_restarts},
-                         {"node_rank", snapshot.node_rank},
-                         {"nodes", snapshot.nodes},
-                         {"first_rank", snapshot.first_rank},
-                         {"workers", snapshot.workers},
-                         {"world_size", snapshot.world_size},
-                         {"master", snapshot.master},
-                         {"spares", snapshot.spares},
-                         {"spares_ready", snapshot.spares_ready},
-                         {"log_dir", snapshot.log_dir}};
-  const auto slowest = slowest_of(all_ranks(snapshot));
-  object["slowest"] = slowest ? SnapshotJson{{"rank", slowest->rank}, {"why", slowest->why}}
-                              : SnapshotJson(nullptr);
-  object["ranks"] = SnapshotJson::array();
-  for (const RankSnapshot& rank : snapshot.ranks) object["ranks"].push_back(json_of(rank));
-  object["others"] = SnapshotJson::array();
-  for (const NodeView& node : snapshot.others) object["others"].push_back(json_of(node));
-  object["failures_total"] = snapshot.failures_total;
-  object["failures"] = SnapshotJson::array();
-  for (const SeenFailure& failure : snapshot.failures) {
-    object["failures"].push_back(json_of(failure));
-  }
-  return rendezvous::json_line(object);
+  return rendezvous::json_line(FieldsWriter::object_of(snapshot));
 }
 
 std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
-  SnapshotJson object = node_head({.launcher_id = own.launcher_id,
-                                   .launcher_pid = own.launcher_pid,
-                                   .state = own.state,
-                                   .taken_s = own.taken_s,
-                                   .since_s = own.since_s,
-                                   .attempt = own.attempt,
-                                   .first_rank = own.first_rank,
-                                   .workers = own.workers,
-                                   .log_dir = own.log_dir});
+  FieldsWriter head;
+  fields_of_node(head, own);
+  SnapshotJson object = head.take();
   object["ranks"] = SnapshotJson::array();
   std::size_t bytes = rendezvous::json_line(object).size();
   for (const RankSnapshot& rank : own.ranks) {
-    SnapshotJson each = short_json_of(rank);
+    SnapshotJson each = FieldsWriter::short_object_of(rank);
     bytes += rendezvous::json_line(each).size() + 1;
     if (bytes > bytes_max) break;
     object["ranks"].push_back(std::move(each));
@@ -497,45 +484,11 @@ std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
 }
 
 std::optional<NodeView> parse_node(std::string_view text) {
-  const auto object = rendezvous::json_of(text);
-  if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
-  return node_of(Fields(object, Writer::Peer));
+  return read_snapshot<NodeView>(text, Writer::Peer);
 }
 
 std::optional<JobSnapshot> parse_snapshot(std::string_view text, Writer writer) {
-  const auto object = rendezvous::json_of(text);
-  if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
-  const Fields fields(object, writer);
-  JobSnapshot snapshot;
-  fields.get("version", snapshot.version);
-  fields.get("run_id", snapshot.run_id);
-  fields.get("program", snapshot.program);
-  fields.get("host", snapshot.host);
-  fields.get("launcher_id", snapshot.launcher_id);
-  fields.get("launcher_pid", snapshot.launcher_pid);
-  fields.get("started_unix_s", snapshot.started_unix_s);
-  fields.get("taken_s", snapshot.taken_s);
-  snapshot.state = state_named(node_state_names, fields.text("state"), NodeState::Waiting);
-  fields.get("since_s", snapshot.since_s);
-  fields.get("attempt", snapshot.attempt);
-  fields.get("attempts", snapshot.attempts);
-  fields.get("term", snapshot.term);
-  fields.get("max_restarts", snapshot.max_restarts);
-  fields.get("node_rank", snapshot.node_rank);
-  fields.get("nodes", snapshot.nodes);
-  fields.get("first_rank", snapshot.first_rank);
-  fields.get("workers", snapshot.workers);
-  fields.get("world_size", snapshot.world_size);
-  fields.get("master", snapshot.master);
-  fields.get("spares", snapshot.spares);
-  fields.get("spares_ready", snapshot.spares_ready);
-  fields.get("log_dir", snapshot.log_dir);
-  fields.list("ranks", [&](const Fields& each) { snapshot.ranks.push_back(rank_of(each)); });
-  fields.list("others", [&](const Fields& each) { snapshot.others.push_back(node_of(each)); });
-  fields.get("failures_total", snapshot.failures_total);
-  fields.list("failures",
-              [&](const Fields& each) { snapshot.failures.push_back(failure_of(each)); });
-  return snapshot;
+  return read_snapshot<JobSnapshot>(text, writer);
 }
 
 }  // namespace ddprun::launcher
