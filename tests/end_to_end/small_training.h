@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/words.h"
 
 namespace ddprun::testing {
 
@@ -18,24 +19,10 @@ namespace ddprun::testing {
 inline const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
 
 inline std::vector<std::string> small_training(const std::vector<std::string>& more) {
-  return std::vector<std::string>{binary("train"),
-                                  "--dataset",
-                                  "synthetic",
-                                  "--image-size",
-                                  "16",
-                                  "--synthetic-images",
-                                  "512",
-                                  "--synthetic-classes",
-                                  "10",
-                                  "--model",
-                                  "resnet20",
-                                  "--batch-size",
-                                  "16",
-                                  "--seed",
-                                  "3",
-                                  "--device",
-                                  "cpu",
-                                  "--no-validation"} +
+  return std::vector<std::string>{binary("train")} +
+         words_of(
+             "--dataset synthetic --image-size 16 --synthetic-images 512 --synthetic-classes 10 "
+             "--model resnet20 --batch-size 16 --seed 3 --device cpu --no-validation") +
          more;
 }
 

@@ -390,33 +390,12 @@ TEST_CASE("16.3: an image that a survivor could not read before a recovery is to
   int told = 0;
   // In the last of three steps; the image was in one before.
   for (const std::string victim : {"0", "1"}) {
-    const auto job = launch({"--standalone",
-                             "--nproc-per-node",
-                             "2",
-                             "--max-restarts",
-                             "1",
-                             DDPRUN_DYING_TRAIN,
-                             "--dataset",
-                             "imagefolder",
-                             "--data",
-                             folder / "set",
-                             "--no-validation",
-                             "--image-size",
-                             "16",
-                             "--model",
-                             "convnet",
-                             "--batch-size",
-                             "2",
-                             "--shards",
-                             "4",
-                             "--seed",
-                             "3",
-                             "--device",
-                             "cpu",
-                             "--epochs",
-                             "1",
-                             "--on-bad-image",
-                             "skip"});
+    const auto job =
+        launch(words_of("--standalone --nproc-per-node 2 --max-restarts 1")) +
+        std::vector<std::string>{DDPRUN_DYING_TRAIN, "--data", folder / "set"} +
+        words_of(
+            "--dataset imagefolder --no-validation --image-size 16 --model convnet "
+            "--batch-size 2 --shards 4 --seed 3 --device cpu --epochs 1 --on-bad-image skip");
     const auto ended = run(job, recovery_limit, with_wish("0 " + victim + " forward 2"));
     INFO(ended.output);
     REQUIRE(ended.status == 0);

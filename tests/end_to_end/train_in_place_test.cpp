@@ -204,35 +204,12 @@ std::map<std::string, nlohmann::json> figures(const std::string& metrics) {
 // Epochs of 5 steps, each with its validation.
 std::vector<std::string> training(const TemporaryFolder& folder,
                                   const std::vector<std::string>& more) {
-  return std::vector<std::string>{binary("train"),
-                                  "--dataset",
-                                  "synthetic",
-                                  "--image-size",
-                                  "16",
-                                  "--synthetic-images",
-                                  "200",
-                                  "--synthetic-classes",
-                                  "10",
-                                  "--model",
-                                  "resnet20",
-                                  "--batch-size",
-                                  "10",
-                                  "--shards",
-                                  "4",
-                                  "--seed",
-                                  "3",
-                                  "--device",
-                                  "cpu",
-                                  "--steps",
-                                  "7",
-                                  "--print-freq",
-                                  "1",
-                                  "--checkpoint-every",
-                                  "3",
-                                  "--checkpoint-dir",
-                                  folder / "saved",
-                                  "--metrics",
-                                  folder / "metrics"} +
+  return std::vector<std::string>{binary("train"), "--checkpoint-dir", folder / "saved",
+                                  "--metrics", folder / "metrics"} +
+         words_of(
+             "--dataset synthetic --image-size 16 --synthetic-images 200 --synthetic-classes 10 "
+             "--model resnet20 --batch-size 10 --shards 4 --seed 3 --device cpu --steps 7 "
+             "--print-freq 1 --checkpoint-every 3") +
          more;
 }
 

@@ -46,29 +46,12 @@ std::string run_alone(const Arguments& command) { return run_together({command})
 TEST_CASE("tutorial: PyTorch on AWS, ResNet-18 on STL-10 with two nodes of two processes") {
   const TemporaryFolder folder;
   write_stl10(folder / "stl10", 24);
-  const Arguments train{binary("train"),
-                        "--dataset",
-                        "stl10",
-                        "--data",
-                        folder / "stl10",
-                        "--image-size",
-                        "72",
-                        "--model",
-                        "resnet18",
-                        "--batch-size",
-                        "3",
-                        "--epochs",
-                        "2",
-                        "--lr-step-epochs",
-                        "1",
-                        "--device",
-                        "cpu",
-                        "--print-freq",
-                        "1",
-                        "--metrics",
-                        folder / "metrics",
-                        "--checkpoint-dir",
-                        folder / "checkpoints"};
+  const Arguments train =
+      Arguments{binary("train"),    "--data",           folder / "stl10",      "--metrics",
+                folder / "metrics", "--checkpoint-dir", folder / "checkpoints"} +
+      words_of(
+          "--dataset stl10 --image-size 72 --model resnet18 --batch-size 3 --epochs 2 "
+          "--lr-step-epochs 1 --device cpu --print-freq 1");
   const std::uint16_t port = free_port();
   const std::string output = run_together({launch_node(0, port, {"--nproc_per_node", "2"}, train),
                                            launch_node(1, port, {"--nproc_per_node", "2"}, train)});
@@ -89,34 +72,15 @@ TEST_CASE("tutorial: PyTorch on AWS, the same started by hand over tcp, a file a
   write_stl10(folder / "stl10", 8);
   for (const std::string& url : {"tcp://127.0.0.1:" + std::to_string(free_port()),
                                  "file://" + (folder / "meet"), std::string("env://")}) {
+    const std::string port = "MASTER_PORT=" + std::to_string(free_port());
     std::vector<Arguments> workers;
     for (const std::string rank : {"0", "1"}) {
-      workers.push_back({"/usr/bin/env",
-                         "MASTER_ADDR=127.0.0.1",
-                         "MASTER_PORT=" + std::to_string(free_port()),
-                         binary("train"),
-                         "--init-method",
-                         url,
-                         "--rank",
-                         rank,
-                         "--world-size",
-                         "2",
-                         "--dataset",
-                         "stl10",
-                         "--data",
-                         folder / "stl10",
-                         "--image-size",
-                         "64",
-                         "--model",
-                         "resnet18",
-                         "--batch-size",
-                         "4",
-                         "--epochs",
-                         "1",
-                         "--device",
-                         "cpu"});
+      workers.push_back(
+          Arguments{"/usr/bin/env", "MASTER_ADDR=127.0.0.1", port, binary("train"), "--init-method",
+                    url, "--rank", rank, "--world-size", "2", "--data", folder / "stl10"} +
+          words_of("--dataset stl10 --image-size 64 --model resnet18 --batch-size 4 --epochs 1 "
+                   "--device cpu"));
     }
-    for (Arguments& worker : workers) worker[2] = workers.front()[2];  // One port for both.
     CHECK(contains(run_together(workers), "Done: 1 step"));
   }
 }
@@ -145,21 +109,11 @@ TEST_CASE("tutorial: Oracle, one process with replicas or several workers, by a 
 }
 
 TEST_CASE("tutorial: Lambda, a deep ResNet with a batch of the job, and the time of its steps") {
-  const Arguments train{binary("train"),
-                        "--dataset",
-                        "synthetic",
-                        "--synthetic-images",
-                        "64",
-                        "--image-size",
-                        "32",
-                        "--model",
-                        "resnet50",
-                        "--steps",
-                        "2",
-                        "--device",
-                        "cpu",
-                        "--print-all-ranks",
-                        "--no-validation"};
+  const Arguments train =
+      Arguments{binary("train")} +
+      words_of(
+          "--dataset synthetic --synthetic-images 64 --image-size 32 --model resnet50 --steps 2 "
+          "--device cpu --print-all-ranks --no-validation");
   const std::string output = run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
                                        Arguments{"--global-batch-size", "16"});
   CHECK(contains(output, "2 x 8 = 16"));
@@ -174,32 +128,11 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   std::vector<Arguments> workers;
   const std::string url = "tcp://127.0.0.1:" + std::to_string(free_port());
   for (const std::string rank : {"0", "1"}) {
-    workers.push_back({binary("train"),
-                       "--init-method",
-                       url,
-                       "--rank",
-                       rank,
-                       "--world-size",
-                       "2",
-                       "--dataset",
-                       "mnist",
-                       "--data",
-                       mnist,
-                       "--model",
-                       "convnet-large",
-                       "--batch-size",
-                       "100",
-                       "--steps",
-                       "20",
-                       "--lr",
-                       "0.01",
-                       "--scale-lr",
-                       "--print-freq",
-                       "10",
-                       "--device",
-                       "cpu",
-                       "--metrics",
-                       folder / "metrics"});
+    workers.push_back(
+        Arguments{binary("train"), "--init-method", url, "--rank", rank, "--world-size", "2",
+                  "--data", mnist, "--metrics", folder / "metrics"} +
+        words_of("--dataset mnist --model convnet-large --batch-size 100 --steps 20 --lr 0.01 "
+                 "--scale-lr --print-freq 10 --device cpu"));
   }
   const std::string output = run_together(workers);
   CHECK(contains(output, "trained on 4000 images in "));
@@ -215,29 +148,12 @@ TEST_CASE("tutorial: Slurm cluster, workers with two devices meet in a file and 
   const auto workers = [&](const Arguments& more) {
     std::vector<Arguments> commands;
     for (const std::string rank : {"0", "1"}) {
-      commands.push_back(Arguments{binary("train"),
-                                   "--init-method",
-                                   "file://" + (folder / "meet"),
-                                   "--rank",
-                                   rank,
-                                   "--world-size",
-                                   "2",
-                                   "--dataset",
-                                   "mnist",
-                                   "--data",
-                                   mnist,
-                                   "--model",
-                                   "resnet20",
-                                   "--batch-size",
-                                   "16",
-                                   "--steps",
-                                   "3",
-                                   "--device",
-                                   "cpu",
-                                   "--no-validation",
-                                   "--verify-sync",
-                                   "1"} +
-                         more);
+      commands.push_back(
+          Arguments{binary("train"), "--init-method", "file://" + (folder / "meet"), "--rank", rank,
+                    "--world-size", "2", "--data", mnist} +
+          words_of("--dataset mnist --model resnet20 --batch-size 16 --steps 3 --device cpu "
+                   "--no-validation --verify-sync 1") +
+          more);
     }
     return run_together(commands);
   };

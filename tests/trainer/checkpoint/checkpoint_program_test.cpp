@@ -469,28 +469,11 @@ TEST_CASE("SIGTERM waits for the checkpoints at hand and saves the last step",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
   // Saves without a pause, so that one is in flight whenever the signal comes.
-  Process process({DDPRUN_TRAIN,
-                   "--dataset",
-                   "synthetic",
-                   "--synthetic-images",
-                   "6400",
-                   "--model",
-                   "resnet18",
-                   "--batch-size",
-                   "1",
-                   "--image-size",
-                   "32",
-                   "--print-freq",
-                   "1",
-                   "--device",
-                   "cpu",
-                   "--no-validation",
-                   "--metrics",
-                   folder / "metrics",
-                   "--checkpoint-every",
-                   "1",
-                   "--checkpoint-dir",
-                   folder / "checkpoints"},
+  Process process(Arguments{DDPRUN_TRAIN, "--metrics", folder / "metrics", "--checkpoint-dir",
+                            folder / "checkpoints"} +
+                      words_of("--dataset synthetic --synthetic-images 6400 --model resnet18 "
+                               "--batch-size 1 --image-size 32 --print-freq 1 --device cpu "
+                               "--no-validation --checkpoint-every 1"),
                   {{"OMP_NUM_THREADS", "1"}});
   REQUIRE(process.wait_for_output("   3/6400]", run_limit));
   process.send_signal(SIGTERM);
@@ -687,26 +670,11 @@ TEST_CASE("whoever goes on with pixels of another scale is told",
 TEST_CASE("a rest of an epoch with a lone last image takes one more",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
-  const Arguments command{DDPRUN_TRAIN,
-                          "--dataset",
-                          "synthetic",
-                          "--synthetic-images",
-                          "16",
-                          "--model",
-                          "resnet18",
-                          "--stem",
-                          "imagenet",
-                          "--image-size",
-                          "28",
-                          "--batch-size",
-                          "4",
-                          "--epochs",
-                          "1",
-                          "--no-validation",
-                          "--device",
-                          "cpu",
-                          "--checkpoint-dir",
-                          folder / "checkpoints"};
+  const Arguments command =
+      Arguments{DDPRUN_TRAIN, "--checkpoint-dir", folder / "checkpoints"} +
+      words_of(
+          "--dataset synthetic --synthetic-images 16 --model resnet18 --stem imagenet "
+          "--image-size 28 --batch-size 4 --epochs 1 --no-validation --device cpu");
   REQUIRE(run_with(1, command + Arguments{"--steps", "1"}).status == 0);
 
   // Each of three has one of its six images behind it, and five are a batch of four and one.

@@ -12,6 +12,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
+#include "tests/testing/words.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/train_program.h"
 
@@ -32,22 +33,9 @@ inline Arguments operator+(Arguments a, const Arguments& b) {
 // Of a small network on images of 20 pixels, and where it writes.
 inline Arguments run_in(const ScratchFolder& folder, const Arguments& data) {
   return Arguments{DDPRUN_TRAIN} + data +
-         Arguments{"--image-size",
-                   "20",
-                   "--model",
-                   "convnet",
-                   "--lr",
-                   "0.01",
-                   "--print-freq",
-                   "1",
-                   "--workers",
-                   "0",
-                   "--device",
-                   "cpu",
-                   "--metrics",
-                   folder / "metrics",
-                   "--checkpoint-dir",
-                   folder / "checkpoints"};
+         testing::words_of(
+             "--image-size 20 --model convnet --lr 0.01 --print-freq 1 --workers 0 --device cpu") +
+         Arguments{"--metrics", folder / "metrics", "--checkpoint-dir", folder / "checkpoints"};
 }
 
 // 100 images, 16 a step over all workers, 7 steps an epoch.
