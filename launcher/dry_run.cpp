@@ -364,6 +364,7 @@ WorkerSpecInputs Plan::spec_inputs(const rendezvous::RoundStart& round) const {
       .options = options_,
       .round = round,
       .launched_at_s = 0,
+      .host_name = facts_.host_name,
       .attempt_dir = options_.log_dir.empty()
                          ? fmt::format("TMPDIR/ddprun_{}_XXXXXX/attempt_0", options_.run_id)
                          : fmt::format("{}/{}_XXXXXX/attempt_0", options_.log_dir, options_.run_id),

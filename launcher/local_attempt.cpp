@@ -168,6 +168,7 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
   return {.options = options_,
           .round = round_,
           .launched_at_s = launched_at_s_,
+          .host_name = host_name_,
           .attempt_dir = attempt_dir_,
           .environment = environment_variable,
           .console_columns = terminal_columns(),

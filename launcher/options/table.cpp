@@ -227,7 +227,7 @@ const std::vector<OptionRow>& option_table() {
       {"log-keep", 0, "N", "all", Output, false,
        "With --log-rotate: how many full files of a stream are kept."},
       {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
-       "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
+       "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}, ${hostname}. Also "
        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
       {"event-log", 0, "FILE", "none", Output, false,
        "Appends what happens on this node as JSON lines (docs/event_log.md)."},

@@ -47,7 +47,8 @@ std::string LinePrefix::of(int local_rank) const { return of(std::vector<int>{lo
 std::string LinePrefix::of(const std::vector<int>& local_ranks) const {
   return fill_placeholders(pattern, {{"role_name", role},
                                      {"local_rank", rank_set(local_ranks)},
-                                     {"rank", rank_set(local_ranks, rank_base)}});
+                                     {"rank", rank_set(local_ranks, rank_base)},
+                                     {"hostname", host}});
 }
 
 }  // namespace ddprun::launcher

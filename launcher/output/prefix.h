@@ -8,10 +8,11 @@
 namespace ddprun::launcher {
 
 struct LinePrefix {
-  std::string
-      pattern;  // May hold ${role_name}, ${local_rank}, ${rank} (placeholders.h); "" = none.
+  // May hold ${role_name}, ${local_rank}, ${rank}, ${hostname} (placeholders.h); "" = none.
+  std::string pattern;
   std::string role;
   int rank_base = 0;  // Rank of local rank 0.
+  std::string host = {};
 
   bool operator==(const LinePrefix&) const = default;
   std::string of(int local_rank) const;

@@ -134,7 +134,7 @@ Prefixed line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
                          : options.local_ranks_filter.size();
   const bool several_on_terminal = inputs.console_columns > 0 && shown > 1;
   const bool collapses = options.collapse_output && shown > 1;
-  LinePrefix prefix{"", options.role, inputs.round.rank_base};
+  LinePrefix prefix{"", options.role, inputs.round.rank_base, inputs.host_name};
   const Std tee = options.tee.of(local_rank);
   const bool has_template = !options.log_line_prefix_template.empty();
   const bool both = several_on_terminal || collapses || (options.prefix_always && tee == Std::None);

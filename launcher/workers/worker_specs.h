@@ -27,6 +27,7 @@ struct WorkerSpecInputs {
   const LaunchOptions& options;
   const rendezvous::RoundStart& round;
   std::optional<int> launched_at_s = {};  // As worker::WorkerEnv has it.
+  std::string host_name;                  // Of this machine.
   std::string attempt_dir;         // Holds <local rank>/; "" = no error files and no log files.
   EnvironmentLookup environment;   // The launcher's own.
   int console_columns = 0;         // Of the terminal on stdout; 0: it is none.

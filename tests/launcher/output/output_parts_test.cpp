@@ -107,6 +107,7 @@ TEST_CASE("a prefix can name one rank or several", "[output][prefix]") {
   CHECK(prefix.of(2) == "gpu2/10: ");
   CHECK(prefix.of({0, 1, 2, 5, 7, 8}) == "gpu0-2,5,7-8/8-10,13,15-16: ");
   CHECK(LinePrefix{}.of({0, 1}).empty());
+  CHECK(LinePrefix{"${hostname}:${rank}: ", "gpu", 8, "r12i0n8"}.of({1, 2}) == "r12i0n8:9-10: ");
 }
 
 TEST_CASE("a filter keeps the lines with any of its texts, as torchrun reads lines",

@@ -36,6 +36,7 @@ struct Case {
     return {.options = options,
             .round = round,
             .launched_at_s = 7,
+            .host_name = "gpu7",
             .attempt_dir = attempt_dir,
             .environment =
                 [this](const std::string& name) {
@@ -324,8 +325,8 @@ TEST_CASE("lines get a prefix where it helps and nowhere else", "[launcher][work
   c.terminal = false;
   c.options.tee = {.everywhere = Std::Out};
   CHECK(c.specs()[1].output.prefix == "[default1]:");
-  c.options.log_line_prefix_template = "${role_name}-${rank}/${local_rank} ";
-  CHECK(c.specs()[1].output.prefix == "default-5/1 ");
+  c.options.log_line_prefix_template = "${hostname} ${role_name}-${rank}/${local_rank} ";
+  CHECK(c.specs()[1].output.prefix == "gpu7 default-5/1 ");
 }
 
 TEST_CASE("of two streams only the one that is tee'd has a prefix", "[launcher][worker_specs]") {
