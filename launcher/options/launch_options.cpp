@@ -122,16 +122,16 @@ void Decision::decide_binding() {
 }
 
 void Decision::check_visible_devices() const {
-  const auto list = environment_("CUDA_VISIBLE_DEVICES");
+  const std::string name = device_list_name(environment_);
+  const auto list = environment_(name);
   if (!list) return;
   // Each worker sees one entry alone, and two may share a device.
   int devices = 0;
   while (devices < result.nproc_per_node && !visible_device(devices, list).empty()) ++devices;
   if (devices < result.nproc_per_node) {
     throw usage_error("--virtual-local-rank needs a device for each of the " +
-                      std::to_string(result.nproc_per_node) +
-                      " workers, but CUDA_VISIBLE_DEVICES=\"" + *list + "\" names " +
-                      std::to_string(devices));
+                      std::to_string(result.nproc_per_node) + " workers, but " + name + "=\"" +
+                      *list + "\" names " + std::to_string(devices));
   }
 }
 

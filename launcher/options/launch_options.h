@@ -199,8 +199,12 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
 // replaced, and --local-rank=N added first when local_rank_argument is set.
 std::vector<std::string> worker_argv(const LaunchOptions& options, int local_rank);
 
-// CUDA_VISIBLE_DEVICES of a worker with virtual_local_rank: its entry of the launcher's list, or
-// its local rank when there is none.
+// The variable that lists the devices: HIP_VISIBLE_DEVICES where that names any, because ROCm heeds
+// it before CUDA_VISIBLE_DEVICES.
+const char* device_list_name(const EnvironmentLookup& environment);
+
+// The device of a worker with virtual_local_rank: its entry of the launcher's list, or its local
+// rank when there is none.
 std::string visible_device(int local_rank, const std::optional<std::string>& inherited_list);
 
 }  // namespace ddprun::launcher

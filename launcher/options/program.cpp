@@ -237,6 +237,11 @@ std::vector<std::string> worker_argv(const LaunchOptions& options, int local_ran
   return argv;
 }
 
+const char* device_list_name(const EnvironmentLookup& environment) {
+  const auto hip = environment("HIP_VISIBLE_DEVICES");
+  return hip && !hip->empty() ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+}
+
 std::string visible_device(int local_rank, const std::optional<std::string>& inherited_list) {
   if (!inherited_list) return std::to_string(local_rank);
   std::size_t begin = 0;

@@ -54,7 +54,8 @@ const std::vector<OptionRow>& option_table() {
       {"role", 0, "NAME", "default", Job, true,
        "Role of this node's workers: ROLE_NAME, and the start of each console prefix."},
       {"virtual-local-rank", 0, "", "off", Job, true,
-       "Every worker gets LOCAL_RANK=0 and sees only its own device in CUDA_VISIBLE_DEVICES."},
+       "Every worker gets LOCAL_RANK=0 and sees only its own device in CUDA_VISIBLE_DEVICES, and "
+       "in HIP_VISIBLE_DEVICES where that is set."},
       {"omp-threads", 0, "auto|N", "1 when there are several workers", Job, false,
        "OMP_NUM_THREADS of each worker. auto: the physical cores that it may use, divided by the "
        "workers that share them."},

@@ -87,8 +87,10 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   result.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_list(options.signals_to_handle));
   if (!inputs.ras_address.empty()) result.emplace_back("NCCL_RAS_ADDR", inputs.ras_address);
   if (options.virtual_local_rank) {
-    result.emplace_back("CUDA_VISIBLE_DEVICES",
-                        visible_device(place, inputs.environment("CUDA_VISIBLE_DEVICES")));
+    const std::string name = device_list_name(inputs.environment);
+    const std::string device = visible_device(place, inputs.environment(name));
+    result.emplace_back("CUDA_VISIBLE_DEVICES", device);
+    if (name != "CUDA_VISIBLE_DEVICES") result.emplace_back(name, device);
   }
   return result;
 }

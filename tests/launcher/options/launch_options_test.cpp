@@ -910,7 +910,10 @@ TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
   CHECK(visible_device(3, "4").empty());
   CHECK(check_contains(
       error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
-      "names 2"));
+      "CUDA_VISIBLE_DEVICES=\"0,1\" names 2"));
+  CHECK(check_contains(error_of({"--virtual-local-rank", "--nproc=3"},
+                                {{"CUDA_VISIBLE_DEVICES", "0,1,2"}, {"HIP_VISIBLE_DEVICES", "4"}}),
+                       "HIP_VISIBLE_DEVICES=\"4\" names 1"));
   // Two workers may share a device.
   CHECK(options({"--virtual-local-rank", "--nproc=2"}, {{"CUDA_VISIBLE_DEVICES", "1,1"}})
             .virtual_local_rank);

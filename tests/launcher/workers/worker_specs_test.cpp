@@ -232,6 +232,14 @@ TEST_CASE("with virtual local ranks everybody is local rank 0 of one device",
   CHECK(c.variables(1)["LOCAL_RANK"] == "0");
   CHECK(c.variables(1)["CUDA_VISIBLE_DEVICES"] == "5");
   CHECK(c.variables(1)["RANK"] == "5");
+  CHECK(c.variables(1).count("HIP_VISIBLE_DEVICES") == 0);
+
+  c.environment["HIP_VISIBLE_DEVICES"] = "";
+  CHECK(c.variables(1)["CUDA_VISIBLE_DEVICES"] == "5");
+  CHECK(c.variables(1).count("HIP_VISIBLE_DEVICES") == 0);
+  c.environment["HIP_VISIBLE_DEVICES"] = "6,7";  // ROCm heeds it first.
+  CHECK(c.variables(1)["HIP_VISIBLE_DEVICES"] == "7");
+  CHECK(c.variables(1)["CUDA_VISIBLE_DEVICES"] == "7");
 }
 
 TEST_CASE("redirects go to files, tees to both, under torchrun's names",
