@@ -269,7 +269,8 @@ void ControlClient::Impl::connect_again(const std::string& why) {
     const auto self = weak.lock();
     if (!self || self->closed) return;
     self->connection.reset();
-    self->closed_unanswered = why + " before it answered";
+    self->closed_unanswered =
+        why + " before it answered; another program, such as torchrun, may listen there";
     self->start_connecting(self->closed_unanswered);
   });
 }
