@@ -6,6 +6,7 @@ and @dir@ folders, @workers@ the folder with the worker programs.
 """
 import json
 import os
+import socket
 
 from job import CHECKED_LATE, Case, Expect, Status, worker_failed
 
@@ -269,6 +270,10 @@ CASES = [
     Case("the usual prefix",
          [*PLAIN, "--nproc-per-node=2", "--tee=1", "--role=trainer", *sh("echo hello")],
          Expect(output=("[trainer0]:hello\n", "[trainer1]:hello\n"))),
+    Case("a prefix of the command line, with the host's name",
+         [*PLAIN, "--tee=1", "--log-line-prefix-template=${hostname}:${rank}:", *sh("echo hello")],
+         ddprun=Expect(output=(f"{socket.gethostname()}:0:hello\n",)), torchrun=Expect(2),
+         difference="newer than torchrun 2.11"),
     Case("a role of no name, as a template's variable that nobody has set gives it",
          [*PLAIN, "--tee=1", *sh("echo role $ROLE_NAME.")],
          Expect(output=("[0]:role .\n",)), env={"PET_ROLE": ""}),
