@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "rendezvous/host_and_port.h"
-#include "rendezvous/store/store_socket.h"
+#include "rendezvous/store/unmapped_address.h"
 
 namespace ddprun::rendezvous {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "rendezvous/parse_number.h"
-#include "rendezvous/store/store_socket.h"
+#include "rendezvous/store/unmapped_address.h"
 
 namespace ddprun::rendezvous {
 namespace {

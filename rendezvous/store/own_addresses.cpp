@@ -2,7 +2,7 @@
 #include "rendezvous/store/own_addresses.h"
 
 #include "rendezvous/interface_addresses.h"
-#include "rendezvous/store/store_socket.h"
+#include "rendezvous/store/unmapped_address.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "rendezvous/host_and_port.h"
+#include "rendezvous/store/unmapped_address.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -147,11 +148,6 @@ asio::ip::address ip_address(const sockaddr_storage& address) {
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
   std::memcpy(bytes.data(), &v6->sin6_addr, bytes.size());
   return asio::ip::address_v6(bytes);
-}
-
-asio::ip::address unmapped(const asio::ip::address& address) {
-  if (address.is_v4() || !address.to_v6().is_v4_mapped()) return address;
-  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
 
 std::string host_key(const asio::ip::address& address) {

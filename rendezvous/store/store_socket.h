@@ -25,10 +25,6 @@ std::string peer_name(int fd);
 
 asio::ip::address ip_address(const sockaddr_storage& address);
 
-// As such where it is an IPv4 one in its IPv6 spelling (::ffff:10.0.0.7), in which a socket of both
-// families shows it.
-asio::ip::address unmapped(const asio::ip::address& address);
-
 // Equal for all connections that one machine can make: IPv6 networks are given out as /64, and a
 // machine takes any address of its own.
 std::string host_key(const asio::ip::address& address);
