@@ -219,7 +219,7 @@ bool TrainingJob::note_accuracy(double prec1) {
   // 0: none that counts. As good as the best is enough where the file of that has gone.
   const bool better = prec1 > state.best_prec1 || state.best_prec1 == 0;
   const bool equal = prec1 == state.best_prec1;
-  if (!better && !(equal && writer && folder && !folder->has_best())) return false;
+  if (!better && !(equal && best_file_has_gone())) return false;
   state.best_prec1 = prec1;
   if (!writer || !folder) return true;
   // Copied now: the model may hold the average of --ema while it is validated, and its own weights
@@ -230,6 +230,12 @@ bool TrainingJob::note_accuracy(double prec1) {
                                 /*copy=*/true);
   }
   return true;
+}
+
+// Not while it is being written.
+bool TrainingJob::best_file_has_gone() {
+  if (best || !writer || !folder || folder->has_best()) return false;
+  return writer->settle() && !folder->has_best();
 }
 
 void TrainingJob::take_back_ruined(std::int64_t bad_step) {

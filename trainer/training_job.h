@@ -167,6 +167,7 @@ struct TrainingJob {
   void drop_snapshots();
   // Waits for the write at hand, which may fail.
   void let_write_end() noexcept;
+  bool best_file_has_gone();
   // After a loss that is no number: snapshots are dropped; and if it came from the newest
   // checkpoint's weights, that one is renamed, so that the next start does not meet the same. What
   // cannot be renamed is told of, and no error.

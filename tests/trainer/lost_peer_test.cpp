@@ -140,6 +140,18 @@ TEST_CASE("a ruined checkpoint whose write failed after its renaming is taken ba
   CHECK(std::filesystem::exists(path.string() + ".corrupt"));
 }
 
+TEST_CASE("while the best weights are written as good ones are no better", "[trainer][lost]") {
+  SavingJob saving;
+  TrainingJob& job = saving.job;
+  saving.step();
+  CHECK(job.note_accuracy(50));
+  job.save_checkpoint();  // A checkpoint first: there is no file of the best for a while.
+  CHECK_FALSE(job.note_accuracy(50));
+
+  std::filesystem::remove(saving.folder / "checkpoints/best.safetensors");
+  CHECK(job.note_accuracy(50));
+}
+
 TEST_CASE("the look for a batch that fits calls no peer", "[trainer][lost]") {
   for (const std::size_t replicas : {1, 2}) {
     INFO(replicas << " replicas");
