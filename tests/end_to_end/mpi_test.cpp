@@ -9,9 +9,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Of seconds: mpiexec itself, of Open MPI 4.1, was once seen to stand for ever in its own
-// PMIx_server_finalize(), after all ranks had ended as they should.
-constexpr auto limit = 30s;
+constexpr auto limit = 30s;  // Of seconds.
 
 std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& program) {
   return std::vector<std::string>{DDPRUN_MPIEXEC, "-n", std::to_string(ranks), "--oversubscribe",
@@ -24,7 +22,9 @@ std::vector<std::string> errors_in(const std::string& mode) {
   TemporaryFolder folder;
   const auto result = run(mpirun(3, {DDPRUN_MPI_WORKER, mode, folder.path()}), limit);
   INFO(result.output);
-  CHECK(result.ended);
+  // mpiexec of Open MPI 4.1 stands for ever at times, after all ranks have ended as they should and
+  // it has said so: its PMIx_server_finalize() waits for a thread that waits for a lock.
+  CHECK((result.ended || contains(result.output, "exited with non-zero status")));
   CHECK(result.status != 0);
   return {content_of(folder / "0"), content_of(folder / "1"), content_of(folder / "2")};
 }
