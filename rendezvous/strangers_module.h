@@ -13,8 +13,7 @@ namespace ddprun::rendezvous {
 // `file` is a path with its folder. Not what a link leads to is looked at: whose the link is may
 // lead it elsewhere at any time.
 inline bool is_strangers_module(const std::string& file) {
-  struct stat module {
-  }, folder{}, program{};
+  struct stat module = {}, folder = {}, program = {};
   const std::string parent = file.substr(0, file.rfind('/') + 1);
   if (::lstat(file.c_str(), &module) != 0 || ::stat(parent.c_str(), &folder) != 0) return false;
   if ((folder.st_mode & S_IWOTH) == 0) return false;

@@ -235,6 +235,7 @@ bool TrainingJob::note_accuracy(double prec1) {
 // Not while it is being written.
 bool TrainingJob::best_file_has_gone() {
   if (best || !writer || !folder || folder->has_best()) return false;
+  const StopSignals::DiskWait wait;
   return writer->settle() && !folder->has_best();
 }
 
