@@ -66,12 +66,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     watch_listener();
     if (!options.own_users_only) return;
     owners.emplace(listener.get());
-    if (owners->unavailable().empty()) return;
-    // Seen once, and not refused: a job in a container without this would never start.
-    spdlog::warn(
-        "port {}: the kernel does not say whose connections from this machine are ({}): its other "
-        "users can connect, too",
-        port, owners->unavailable());
+    const std::string warning = owners->warning("port " + std::to_string(port), "connect");
+    if (warning.empty()) return;
+    spdlog::warn("{}", warning);
     owners.reset();
   }
 

@@ -23,14 +23,11 @@ const AnswerLimits page_limits{.request_end = "\r\n\r\n",
 
 using Owners = std::optional<rendezvous::SocketOwner>;
 
-// Nothing where the kernel does not tell, as in some containers: seen once, and not refused.
 void ask_kernel_of_owners(Owners& owners, int listener, const std::string& option) {
   owners.emplace(listener);
-  if (owners->unavailable().empty()) return;
-  spdlog::warn(
-      "{}: the kernel does not say whose connections from this machine are ({}): its other users "
-      "can read, too",
-      option, owners->unavailable());
+  const std::string warning = owners->warning(option, "read");
+  if (warning.empty()) return;
+  spdlog::warn("{}", warning);
   owners.reset();
 }
 

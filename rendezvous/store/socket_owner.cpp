@@ -126,6 +126,12 @@ SocketOwner::SocketOwner(int listener)
   if (!answer.owner) unavailable_ = std::strerror(answer.error == 0 ? ENOENT : answer.error);
 }
 
+std::string SocketOwner::warning(const std::string& listening, const std::string& act) const {
+  if (unavailable_.empty()) return "";
+  return listening + ": the kernel does not say whose connections from this machine are (" +
+         unavailable_ + "): its other users can " + act + ", too";
+}
+
 bool SocketOwner::is_local(int fd) {
   const auto own = near_end(fd);
   const auto other = far_end(fd);

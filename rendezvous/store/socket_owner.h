@@ -24,6 +24,11 @@ class SocketOwner {
   // inet_diag); "" when it does.
   const std::string& unavailable() const { return unavailable_; }
 
+  // That for a person: "`listening`: the kernel does not say ...: its other users can `act`, too".
+  // Who is not told whose connections are lets all users in, or a job in a container without this
+  // would never start.
+  std::string warning(const std::string& listening, const std::string& act) const;
+
   // True when both ends of the TCP connection `fd` have an address of this machine.
   static bool is_local(int fd);
 

@@ -54,7 +54,17 @@ TEST_CASE("15.3: the kernel says whose a local connection is", "[socket_owner]")
     REQUIRE(owners.of_peer(accepted.get()));
     CHECK(*owners.of_peer(accepted.get()) == ::geteuid());
     CHECK(is_own_user(*owners.of_peer(accepted.get())));
+    CHECK(owners.warning("port 1", "connect").empty());
   }
+}
+
+TEST_CASE("15.3: where the kernel tells of no owner a person is warned", "[socket_owner]") {
+  const UniqueFd unbound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketOwner owners(unbound.get());
+  REQUIRE_FALSE(owners.unavailable().empty());
+  CHECK(owners.warning("port 1", "connect") ==
+        "port 1: the kernel does not say whose connections from this machine are (" +
+            owners.unavailable() + "): its other users can connect, too");
 }
 
 TEST_CASE("15.3: another user of this machine is told", "[socket_owner]") {
