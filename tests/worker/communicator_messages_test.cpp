@@ -85,6 +85,38 @@ TEST_CASE("messages arrive in the order in which their receives were posted",
   }
 }
 
+TEST_CASE("every rank may exchange messages with every other one at once",
+          "[worker][communicator][any-backend]") {
+  const int world = 4;
+  const auto count = [](int from, int to) {
+    return static_cast<std::size_t>(1 + (from * 4 + to) * 40'007);
+  };
+  for (const Wiring wiring : wirings) {
+    std::atomic<int> wrong{0};
+    require_no_errors(spawn({.world = world, .wiring = wiring}, [&](Communicator& comm) {
+      const int rank = comm.rank();
+      std::vector<std::vector<std::int32_t>> out(world), in(world);
+      std::vector<std::unique_ptr<Request>> requests;
+      for (int peer = 0; peer < world; ++peer) {
+        if (peer == rank) continue;
+        auto& received = in[static_cast<std::size_t>(peer)];
+        auto& sent = out[static_cast<std::size_t>(peer)];
+        received.resize(count(peer, rank));
+        sent = numbers(10 * rank + peer, count(rank, peer));
+        requests.push_back(comm.irecv(received.data(), received.size(), DataType::Int32, peer));
+        requests.push_back(comm.isend(sent.data(), sent.size(), DataType::Int32, peer));
+      }
+      for (const auto& request : requests) request->wait();
+      for (int peer = 0; peer < world; ++peer) {
+        if (peer == rank) continue;
+        wrong += in[static_cast<std::size_t>(peer)] != numbers(10 * peer + rank, count(peer, rank));
+      }
+      comm.barrier();
+    }));
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("a receive that was posted before collectives is met after them",
           "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
