@@ -24,7 +24,8 @@
 // (Communicator::replayed). The process keeps the GPU of its first rank: its local rank may change.
 //
 // A worker that a peer's end throws out must write no error file (declare_failure): the launcher
-// blames whoever has one. examples/elastic_train.cpp is a whole program.
+// blames whoever has one. examples/elastic_train.cpp is a whole program, elastic_ddp.cpp one with
+// LibTorch.
 //
 // Threads: one thread calls; a thread of this object listens to the launcher and aborts the guarded
 // communicator. The constructor and next_rank() change the environment: no other thread may read it

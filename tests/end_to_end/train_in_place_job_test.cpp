@@ -200,6 +200,29 @@ TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recov
   CHECK(contains(ended.output, "step 400000: y = 3 x + 1"));
 }
 
+TEST_CASE(
+    "the example for LibTorch gives a new worker the network and the optimizer of another one",
+    "[recovery][launcher]") {
+  const auto program = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+                       std::vector<std::string>{binary("elastic_ddp"), "2000"};
+  const auto last_loss = [](const std::string& output) {
+    return output.substr(output.find("step 2000: loss "));
+  };
+  const auto undisturbed = Process(program, one_thread).wait(recovery_limit);
+  Process job(program, one_thread);
+  require_output(job, "rank 1 of 2 is pid");
+  require_output(job, "step 1000: loss");
+
+  ::kill(number_after(job.output(), "rank 1 of 2 is pid "), SIGKILL);
+
+  const auto ended = job.wait(recovery_limit);
+  INFO(undisturbed.output << ended.output);
+  REQUIRE(ended.status == 0);
+  const std::size_t again = ended.output.rfind("rank 1 of 2 is pid ");
+  CHECK(number_after(ended.output.substr(again), " at step ") >= 1000);
+  CHECK(last_loss(ended.output) == last_loss(undisturbed.output));
+}
+
 TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in when that is ready",
           "[recovery][launcher]") {
   TemporaryFolder folder;

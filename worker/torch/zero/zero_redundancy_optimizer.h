@@ -23,8 +23,7 @@
 //   optimizer.consolidate();                                // On all ranks; brings it to rank 0.
 //   if (communicator->rank() == 0) torch::save(optimizer, "optimizer.pt");
 //   ...
-//   torch::load(optimizer, "optimizer.pt");                 // On all ranks, however many there
-//   are.
+//   torch::load(optimizer, "optimizer.pt");                 // On all ranks, be they more or fewer.
 //
 // The file is what the plain optimizer would write, and may be one that it wrote.
 #pragma once
