@@ -207,7 +207,7 @@ std::vector<std::string> texts_at(const Json& object, const char* key) {
 }
 
 void read_json_host(const Json& item, Collected& collected) {
-  if (!item.is_object() || text_at(item, "ssh").empty()) {
+  if (text_at(item, "ssh").empty()) {
     throw HostListError("expected {\"ssh\": \"HOST\", ...} for each host");
   }
   std::vector<Host> hosts = parse_word(text_at(item, "ssh"));
@@ -257,7 +257,6 @@ std::vector<std::string> expand_ranges(const std::string& pattern) {
       throw HostListError(shown(pattern) + ": more than " + std::to_string(hosts_max) + " hosts");
     }
     std::vector<std::string> longer;
-    longer.reserve(names.size() * ends.size());
     for (const std::string& name : names) {
       for (const std::string& end : ends) longer.push_back(name + end);
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rendezvous/json/json_text.h"
 #include "rendezvous/parse_number.h"
@@ -171,9 +172,8 @@ std::optional<int> read_signal(std::string_view line) {
 void MarkedText::add(std::string_view bytes, const Into& into) {
   std::string joined;
   if (!held_.empty()) {
-    joined = std::move(held_);
+    joined = std::exchange(held_, {});
     joined += bytes;
-    held_.clear();
     bytes = joined;
   }
   while (!bytes.empty()) {
@@ -187,7 +187,7 @@ void MarkedText::add(std::string_view bytes, const Into& into) {
     if (!fits || (end == bytes.npos && bytes.size() > message_bytes_max)) {
       into.text(bytes.substr(0, 1));
       bytes.remove_prefix(1);
-    } else if (end == bytes.npos || compared < mark_.size()) {
+    } else if (end == bytes.npos) {
       held_ = bytes;
       return;
     } else {

@@ -51,6 +51,7 @@ TEST_CASE("17.3: -H names hosts, with users, workers, ranges and addresses", "[h
   CHECK(hosts("gpu[001-003,7,09-11]") == "gpu001 gpu002 gpu003 gpu7 gpu09 gpu10 gpu11");
   CHECK(hosts("rack[0-1]n[00-01]") == "rack0n00 rack0n01 rack1n00 rack1n01");
   CHECK(hosts("a[1-2]-ib,b3") == "a1-ib a2-ib b3");
+  CHECK(hosts("[01-02].rack:1") == "01.rack=1 02.rack=1");
   CHECK(hosts("[fd00::1]:8,fd00::2,me@[::1]") == "fd00::1=8 fd00::2 me@::1");
 }
 
@@ -78,6 +79,7 @@ TEST_CASE("17.3: what is no list of hosts is refused with its place", "[hosts]")
                           "a b@c",
                           "-o@a",
                           "[::1]8",
+                          "[::1]x8",
                           "gpu[1-",
                           "gpu[1",
                           "gpu[1,]",

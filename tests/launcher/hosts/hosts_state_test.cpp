@@ -73,14 +73,16 @@ TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
   CHECK(acts(state.begin(at(0))) == "start 0, start 1, start 2");
   CHECK(acts(state.hello(2, at(1))).empty());
   CHECK(acts(state.hello(0, at(2))).empty());
+  CHECK_FALSE(state.turned_away(2, at(2)));  // Its login is over.
   CHECK(acts(state.hello(1, at(3))) == "tell 0");
   CHECK(acts(state.hello(0, at(4))).empty());  // Once is enough.
-  CHECK_FALSE(state.turned_away(1, at(4)));    // Its login is over.
+  CHECK_FALSE(state.turned_away(1, at(4)));
   CHECK(acts(state.opened()) == "tell 1, tell 2");
   CHECK(acts(state.opened()).empty());
   CHECK_FALSE(state.has_begun());
   state.begun();
   CHECK(state.has_begun());
+  CHECK(acts(state.deadline_passed(at(9'000))).empty());  // The endpoint's is over.
   CHECK(acts(state.ended(1, Verdict::Success, at(5))).empty());
   CHECK_FALSE(state.deadline());
   CHECK(acts(state.ended(0, Verdict::Success, at(6))).empty());
@@ -111,6 +113,7 @@ TEST_CASE("17.3: a host that an sshd turns away is started again, with fewer at 
   REQUIRE(state.turned_away(2, at(10)));
   REQUIRE(state.turned_away(3, at(10)));
   CHECK(state.deadline() == at(1'000));  // Two log in, which is as many as may now.
+  CHECK(acts(state.hello(3, at(10))).empty());
   CHECK(acts(state.hello(0, at(20))).empty());
   REQUIRE(state.deadline());
   const auto again = *state.deadline();
@@ -206,6 +209,7 @@ TEST_CASE("17.3: Ctrl-C while hosts are reached ends their connections", "[hosts
   state.begin(at(0));
   state.hello(0, at(1));
   CHECK(acts(state.signal(SIGINT, at(2))) == "kill 0, kill 1");
+  CHECK_FALSE(state.turned_away(1, at(2)));  // It is not started again.
   state.ended(1, Verdict::None, at(3));
   CHECK(acts(state.ended(0, Verdict::None, at(4))) == "finish");
 }
@@ -274,6 +278,11 @@ TEST_CASE("17.3: who stands still for a slow reader of the output is not late", 
   CHECK(state.deadline() == at(10'000));
   CHECK(acts(state.deadline_passed(at(5'010))).empty());
   CHECK(acts(state.deadline_passed(at(10'000))) == "kill 0");
+
+  HostsState too_early = running(3);  // Nobody has workers whose output is waited for.
+  too_early.ended(1, Verdict::None, at(10));
+  too_early.output_waited(at(500));
+  CHECK(too_early.deadline() == at(510));
 
   HostsState interrupted = begun(2);
   interrupted.signal(SIGTERM, at(10));

@@ -37,10 +37,12 @@ std::string endpoint(const std::vector<HostFacts>& hosts) {
 }  // namespace
 
 TEST_CASE("17.3: a request comes back as it was, whatever bytes it holds", "[hosts]") {
+  std::string every_byte;
+  for (int byte = 1; byte < 256; ++byte) every_byte += static_cast<char>(byte);
   NodeRequest request{.mark = "abc",
                       .folder = "/home/me/with \"quotes\" and \n lines",
                       .variables = {"A=1", "B=\xff\xfe not UTF-8", "C=\xc3\xa4"},
-                      .arguments = {"--nnodes=2", "--", "./train", "it's", "", "\x01"},
+                      .arguments = {"--nnodes=2", "--", "./train", "it's", "", every_byte},
                       .has_secret = true,
                       .any_port = true};
   const std::string line = to_line(request);
@@ -64,7 +66,8 @@ TEST_CASE("17.3: what is no message is none", "[hosts]") {
     CHECK_FALSE(read_end(bad));
     CHECK_FALSE(read_opened(bad));
   }
-  CHECK(read_signal("signal 15") == 15);
+  CHECK(read_signal("signal 1") == 1);
+  CHECK(read_signal("signal 64") == 64);
   for (const char* bad : {"signal 0", "signal 65", "signal x", "signal ", "sig", "signal 2x"}) {
     CHECK_FALSE(read_signal(bad));
   }
@@ -78,6 +81,19 @@ TEST_CASE("17.3: messages are found among a worker's bytes, in any pieces", "[ho
     INFO(size);
     CHECK(parted(bytes, size) == "one\n<first>tw\001abx o\n<second>\001ab");
   }
+}
+
+TEST_CASE("17.3: what begins as a message and never ends is text", "[hosts]") {
+  std::string heard;
+  MarkedText text(message_mark("abc"));
+  const MarkedText::Into into{[&](std::string_view part) { heard += part; },
+                              [](std::string_view) { FAIL("no message"); }};
+  std::string bytes = message_mark("abc");
+  bytes.resize(MarkedText::message_bytes_max, 'x');
+  text.add(bytes, into);
+  CHECK(heard.empty());
+  text.add("x", into);
+  CHECK(heard == bytes + "x");
 }
 
 TEST_CASE("17.3: nodes meet where ssh has proved that node 0 is", "[hosts]") {
@@ -94,6 +110,12 @@ TEST_CASE("17.3: nodes meet where ssh has proved that node 0 is", "[hosts]") {
   const HostFacts tunnelled = there("c", "127.0.0.1 5 127.0.0.1 22");
   CHECK(endpoint({here("me"), direct, tunnelled}) == "10.0.0.9");
   CHECK(endpoint({here("me"), tunnelled, direct}) == "10.0.0.9");
+  CHECK(endpoint({tunnelled, here("me")}) == "127.0.0.1");
+  // An address that means another link elsewhere, though it is ours.
+  CHECK(contains(
+      choose_endpoint({here("me"), there("b", "fe80::9%eth0 5 fe80::2%eth0 22")}, {"fe80::9%eth0"})
+          .problem,
+      "--master-addr"));
   CHECK(endpoint({here("me"), direct, there("d", "192.168.1.9 5 192.168.1.2 22")}) == "10.0.0.9");
   // Tunnels: each host is reached by a port of ours, and knows itself by its name alone.
   CHECK(endpoint({there("a", "127.0.0.1 5 127.0.0.1 22"), there("b", "10.0.0.9 5 10.0.0.2 22")}) ==

@@ -28,7 +28,9 @@ TEST_CASE("17.3: a quoted word is one word for a shell, whatever it holds", "[ho
   }
 }
 
-TEST_CASE("17.3: a backslash stands outside of quotes, for fish", "[hosts]") {
+TEST_CASE("17.3: words are quoted that need it, a backslash outside of quotes for fish",
+          "[hosts]") {
+  CHECK(shell_word("me@a:/b-1.0_%+,=") == "me@a:/b-1.0_%+,=");
   CHECK(shell_word("a\\b") == R"('a'\\'b')");
 }
 
@@ -144,6 +146,7 @@ TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[h
   CHECK(told(1, "boom\n") ==
         "the launcher there ended with status 1: boom; try: ssh b ddprun --version");
   CHECK(contains(ssh_failure(1, "boom", "b", true), "the launcher there ended"));
+  CHECK(contains(told(1, "mktemp: failed"), "the launcher there ended"));
   CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
   CHECK(contains(ssh_failure(126, "Permission denied", "b", true), "noexec"));
   CHECK(contains(told(127, "error while loading shared libraries: libx.so"),
