@@ -58,6 +58,20 @@ TEST_CASE("a new node asks at the endpoint until its join timeout is over",
   const SearchStep step = search.unreachable("nobody listens", false, start + 60s);
   CHECK(step.then == Then::Unreachable);
   CHECK(step.why == "nobody listens");
+  // Or until it hears that there is no place for it: nobody else was named.
+  CHECK(joining().unreachable("it has another secret", false, start).then == Then::Unreachable);
+}
+
+TEST_CASE("a new node whose connection breaks tries again only where it was sent to another one",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = joining();
+  const SearchStep step = search.lost("it closed the connection", false, false, start);
+  CHECK(step.then == Then::Lost);
+  CHECK_FALSE(step.silent);
+  CoordinatorSearch sent = joining();
+  sent.goes_where(b, false, start);
+  sent.connects();
+  CHECK(sent.lost("it closed the connection", false, false, start).then == Then::Connect);
 }
 
 TEST_CASE("a member that loses its coordinator has a part in the election, and nobody else has",
@@ -79,6 +93,13 @@ TEST_CASE("a member that loses its coordinator has a part in the election, and n
     CoordinatorSearch search = member();
     search.hears(Finish{.exit_status = 0}, start);
     CHECK(search.lost("", false, false, start).then == Then::Nothing);
+  }
+  SECTION("the verdict is on its way") {
+    CoordinatorSearch search = member();
+    search.hears(Stop{.attempt = 3, .final_verdict = true, .term = 1}, start);
+    const SearchStep step = search.lost("it closed the connection", false, false, start);
+    CHECK(step.then == Then::Lost);
+    CHECK_FALSE(step.silent);  // Nothing goes on that the agent could join again.
   }
   SECTION("the coordinator has sent it elsewhere") {
     CoordinatorSearch search = member();
@@ -112,6 +133,12 @@ TEST_CASE("a node that only stood by joins again, once it can have heard who lea
   CHECK(search.replaced_id() == "a");
   CHECK_FALSE(search.is_new());
   CHECK(search.is_over(start + limits.election_limit));
+
+  // As a member that is cut off it need not wait.
+  search.welcomed();
+  search.hears(RoundStart{.attempt = 4, .term = 1, .group_rank = 2}, start);
+  search.hears(Finish{.exit_status = exit_status::node_lost, .may_rejoin = true}, start);
+  CHECK(search.joins_again("a3", false, start).pause == 0ms);
 }
 
 TEST_CASE("a node that stood by joins again at once where there is nobody to hear from",
@@ -230,6 +257,10 @@ TEST_CASE("a node follows who leads, with its round, and does not begin anew on 
   }
   SECTION("it does not answer: the election goes on") {
     CHECK(search.unreachable("", false, start).then == Then::Elect);
+    SECTION("for it once more") { CHECK(search.follows(b, false).then == Then::Connect); }
+    SECTION("for nobody: the agent may join again") {
+      CHECK(search.gives_up({.why = "no majority"}).silent);
+    }
   }
   SECTION("as a new node") {
     search.joins_again("a2", false, start);
@@ -316,6 +347,7 @@ TEST_CASE("who has asked the endpoint in vain goes to the seat that is found nex
   CHECK(*again.target() == b);
   CoordinatorSearch founder = asks_endpoint();
   founder.found_nobody();
+  CHECK_FALSE(founder.coordinator());
   founder.named(c);
   CHECK(*founder.target() == c);
 }
@@ -346,6 +378,12 @@ TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was
   CHECK(search.gives_up({.why = "no majority"}).why == "it has handed the job over; no majority");
   CHECK(search.lost("it is silent", true, false, start).then == Then::Elect);
   CHECK_FALSE(search.leads({.term = 4, .given = {}}, start + 2h).handed_over);
+
+  // So may the others of the round vote at once, and it itself though its workers have ended.
+  CHECK(member().hands_over(/*hosts_endpoint=*/false).then == Then::ElectLeaver);
+  CoordinatorSearch leaving = member();
+  leaving.says(Leaving{});
+  CHECK(leaving.hands_over(/*hosts_endpoint=*/true).then == Then::ElectLeaver);
 
   // Who has no part in the round looks for where it goes on.
   const SearchStep step = spare().hands_over(false);

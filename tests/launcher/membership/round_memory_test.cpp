@@ -160,6 +160,7 @@ TEST_CASE("16.1: what is about an earlier round is over, also where its number i
   CHECK(memory.is_over(RoundStart{.attempt = 9, .term = 1}));
   CHECK(memory.is_over(Stop{.attempt = 3, .term = 2}));
   CHECK_FALSE(memory.is_over(Stop{.attempt = 4, .term = 2}));
+  CHECK_FALSE(memory.is_over(RoundStart{.attempt = 4, .term = 2}));
   CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 3}));
   CHECK_FALSE(memory.is_over(Finish{}));
   // Another coordinator, of which it knows nothing, has rounds of its own.
