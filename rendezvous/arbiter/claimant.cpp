@@ -31,7 +31,6 @@ void Claimant::want(WordWish wish, Seat self, TimePoint now) {
 void Claimant::drop() {
   stale_ = under_way_.has_value();
   wish_.reset();
-  rounds_.clear();
 }
 
 std::optional<ArbiterTask> Claimant::next(TimePoint now) {
@@ -48,7 +47,7 @@ std::optional<ArbiterTask> Claimant::next(TimePoint now) {
 
 std::optional<Word> Claimant::answered(const ArbiterReply& reply, TimePoint now) {
   const std::optional<RoundName> name = std::exchange(under_way_, {});
-  if (std::exchange(stale_, false) || !wish_ || !name) return {};
+  if (std::exchange(stale_, false) || !name) return {};
   rounds_[*name].due = now + limits_.look_again;
   if (reply.claims) return judge(*name, *reply.claims, now);
   if (said_) return {};

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "command_line/write_all.h"
@@ -52,11 +52,6 @@ int read_whole(const std::string& file, std::string& text) {
 
 std::string beat_file(const std::string& job_file, const std::string& node_id) {
   return job_file + ".beat-" + node_id;
-}
-
-std::optional<std::uint64_t> number_in(const std::string& text) {
-  if (text.empty() || text.find_first_not_of("0123456789\n") != text.npos) return {};
-  return std::strtoull(text.c_str(), nullptr, 10);
 }
 
 }  // namespace
@@ -131,7 +126,7 @@ Claims FileArbiter::carry_out(const std::string& job, const std::string& node_id
   if (!knows(job)) fail("find", job_file, ENOENT);
   if (claims.count == 0) return claims;
   const int error = read_whole(beat_file(job_file, claims.last.holder.node_id), text);
-  if (error == 0) claims.beat = number_in(text);
+  if (error == 0) claims.beat = std::strtoull(text.c_str(), nullptr, 10);
   return claims;
 }
 

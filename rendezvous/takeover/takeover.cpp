@@ -75,7 +75,7 @@ Vote Takeover::on_ask(const AskVote& ask, TimePoint now) {
   Vote vote{.term = term_, .granted = false, .coordinator = {}};
   if (waits_for_word()) return vote;
   if (state_ == State::Over || ask.candidate.empty() || ask.term < term_) return vote;
-  if (ask.term > term_) hear_term(ask.term);
+  hear_term(ask.term);
   vote.term = term_;
   if (is_older(ask)) return vote;
   if (!voted_for_.empty() && voted_for_ != ask.candidate) return vote;

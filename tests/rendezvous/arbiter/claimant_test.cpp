@@ -70,6 +70,7 @@ TEST_CASE("16.1: who comes first is given the word, and keeps it when it asks fo
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Given);
   CHECK(word->rounds == std::vector{third});
+  CHECK_FALSE(a.run(lists, start + 1s));  // It is no news any more.
   b.want(1, start);
   CHECK_FALSE(b.run(lists, start));  // It waits and sees.
 
@@ -82,6 +83,70 @@ TEST_CASE("16.1: who comes first is given the word, and keeps it when it asks fo
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Refused);
   CHECK(word->holder.host == "host-a");
+  CHECK_FALSE(b.core.next_tick());
+}
+
+TEST_CASE("16.1: who wishes again is told again, and goes on where it was",
+          "[rendezvous][arbiter]") {
+  Lists lists;
+  Agent a{"a"}, b{"b"};
+  b.want(1, start);  // Looks, and waits: its beat has not begun.
+  a.want(0, start);
+  REQUIRE(a.run(lists, start));
+  CHECK_FALSE(b.run(lists, start));
+  SECTION("its beat goes on: the claim does not lapse") {
+    for (TimePoint now = start; now < start + 60s; now += 500ms) {
+      a.want(0, now);
+      const auto word = a.run(lists, now);
+      REQUIRE(word);
+      CHECK(word->kind == Word::Kind::Given);
+      CHECK_FALSE(b.run(lists, now));
+    }
+  }
+  SECTION("in another term: that is claimed, too") {
+    a.want(5, start);
+    const auto word = a.run(lists, start);
+    REQUIRE(word);
+    CHECK(word->term == 5);
+    CHECK(lists.claims[third].back().term == 5);
+  }
+  SECTION("what another one has taken meanwhile is refused at once, in that term") {
+    REQUIRE(b.live(lists, start, start + 12s));
+    a.want(0, start + 12s);
+    const auto word = a.run(lists, start + 12s);
+    REQUIRE(word);
+    CHECK(word->kind == Word::Kind::Refused);
+  }
+  SECTION("in a later term it waits for that one's claim to lapse") {
+    REQUIRE(b.live(lists, start, start + 12s));
+    a.want(2, start + 12s);
+    CHECK_FALSE(a.run(lists, start + 12s));
+  }
+  SECTION("for another round: what was under way claims nothing") {
+    lists.claims.clear();
+    a.want(0, start);
+    const auto task = a.core.next(start);
+    REQUIRE(task);
+    a.core.want({.rounds = {{0, 4}}, .term = 0, .leads = false, .keep = false}, {.node_id = "a"},
+                start);
+    CHECK_FALSE(a.core.answered(lists.carry_out("a", *task), start));
+    CHECK(a.live(lists, start, start + 2s));
+    CHECK(lists.claims[third].empty());
+  }
+}
+
+TEST_CASE("16.1: a claim on top of one that lapsed has its own time to lapse",
+          "[rendezvous][arbiter]") {
+  Lists lists;
+  Agent a{"a"}, c{"c"};
+  a.want(0, start);
+  a.run(lists, start);
+  c.want(2, start);
+  CHECK_FALSE(c.run(lists, start));
+  lists.claims[third].push_back({.holder = {.node_id = "b"}, .term = 1, .kept = false});
+  lists.beats["b"] = lists.beats["a"];
+  CHECK_FALSE(c.live(lists, start + 9s, start + 18s));
+  CHECK(c.live(lists, start + 18s, start + 20s));
 }
 
 TEST_CASE("16.1: a claim whose beat grows never lapses, one whose beat stands still does",
@@ -141,6 +206,12 @@ TEST_CASE("16.1: a kept claim never lapses", "[rendezvous][arbiter]") {
   const auto word = b.run(lists, start + 1h);
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Refused);
+
+  a.want(5, start + 1h);  // Its own stays its own.
+  const auto again = a.run(lists, start + 1h);
+  REQUIRE(again);
+  CHECK(again->kind == Word::Kind::Given);
+  CHECK(lists.claims[third].size() == 2);
 }
 
 TEST_CASE("16.1: who follows a claim that lapsed has a higher term", "[rendezvous][arbiter]") {
@@ -149,7 +220,7 @@ TEST_CASE("16.1: who follows a claim that lapsed has a higher term", "[rendezvou
   a.want(4, start);
   a.run(lists, start);
   SECTION("a candidate is told, and stands again") {
-    b.want(4, start);
+    b.want(3, start);
     const auto word = b.live(lists, start, start + 12s);
     REQUIRE(word);
     CHECK(word->kind == Word::Kind::Outdated);
@@ -163,6 +234,16 @@ TEST_CASE("16.1: who follows a claim that lapsed has a higher term", "[rendezvou
     CHECK(word->kind == Word::Kind::Given);
     CHECK(word->term == 1'004);
     CHECK(lists.claims[third].back().term == 1'004);
+    CHECK_FALSE(lists.claims[third].back().kept);
+  }
+  SECTION("in all of its rounds, before it has the word") {
+    old.core.want({.rounds = {{0, 2}, third}, .term = 3, .leads = true, .keep = false},
+                  {.node_id = "o"}, start);
+    std::optional<Word> word;
+    for (TimePoint now = start; !word && now < start + 12s; now += 100ms)
+      word = old.run(lists, now);
+    REQUIRE(word);
+    CHECK(lists.claims[RoundName{0, 2}].back().term == 1'004);
   }
 }
 
@@ -179,6 +260,13 @@ TEST_CASE("16.1: of two rounds both are needed", "[rendezvous][arbiter]") {
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Given);
   CHECK(word->rounds.size() == 2);
+
+  Agent c{"c"};  // To keep the first one once is enough, too.
+  lists.claims[RoundName{0, 2}].clear();
+  c.core.want({.rounds = {{0, 2}, third}, .term = 3, .leads = false, .keep = true},
+              {.node_id = "c"}, start + 12s);
+  CHECK_FALSE(c.run(lists, start + 12s));
+  CHECK(lists.claims[RoundName{0, 2}].size() == 2);
 }
 
 TEST_CASE("16.1: an arbiter that cannot be asked is news once, and asked again",

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -155,6 +156,28 @@ TEST_CASE("16.1: a claim is read as it was written, and nothing else is one",
   for (std::size_t length = 0; length + 2 < text.size(); ++length) {
     CHECK_FALSE(parse_claim(text.substr(0, length)));
   }
+  // Whoever may write there may have written it.
+  const auto with = [](const std::string& field, const std::string& value) {
+    const std::map<std::string, std::string> sound = {{"node_id", R"("a")"}, {"host", R"("")"},
+                                                      {"address", R"("")"},  {"port", "0"},
+                                                      {"term", "0"},         {"kept", "false"}};
+    std::string object;
+    for (const auto& [name, own] : sound) {
+      const std::string& said = name == field ? value : own;
+      if (!said.empty()) object += (object.empty() ? "{\"" : ",\"") + name + "\":" + said;
+    }
+    return parse_claim(object + "}");
+  };
+  CHECK(with("", ""));
+  CHECK(with("port", "65535"));
+  CHECK(with("term", "1000000000"));
+  for (const char* field : {"node_id", "host", "address", "port", "term", "kept"}) {
+    INFO(field);
+    for (const char* none : {"", "null", "[]", "0.5"}) CHECK_FALSE(with(field, none));
+  }
+  CHECK_FALSE(with("port", "65536"));
+  CHECK_FALSE(with("term", "1000000001"));
+  CHECK(claim_time(0) == "1970-01-01T00:00:00Z");
   CHECK_FALSE(parse_claim("[]"));
   CHECK_FALSE(
       parse_claim(R"({"node_id":"","host":"","address":"","port":1,"term":0,"kept":false})"));

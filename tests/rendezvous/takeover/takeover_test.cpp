@@ -104,6 +104,15 @@ TEST_CASE("further ranks only ask who leads until their turn has come", "[rendez
   CHECK(agent.term() == 1);
 }
 
+TEST_CASE("who has voted asks its candidate every other time, and the others in turn",
+          "[rendezvous][takeover]") {
+  Takeover agent = seeking("e", round_of("abcde"));
+  REQUIRE(agent.on_ask(ask_by("d", "e", 1), start).granted);
+  std::string letters;
+  while (letters.size() < 5) letters += asked(agent.on_tick(*agent.next_tick()));
+  CHECK(letters == "bdcdd");
+}
+
 TEST_CASE("who did not answer is asked again, who voted is not", "[rendezvous][takeover]") {
   Takeover agent = seeking("b", round_of("abcde"));
   agent.on_vote("d", yes, start);
@@ -118,6 +127,11 @@ TEST_CASE("a vote is for one candidate a term", "[rendezvous][takeover]") {
   CHECK(voter.on_ask(ask_by("b", "d", 1), start).granted);  // Its answer may have been lost.
   CHECK_FALSE(voter.on_ask(ask_by("c", "d", 1), start).granted);
   CHECK(voter.on_ask(ask_by("c", "d", 2), start).granted);
+  voter.heard(round_of("abcde", /*term=*/2));  // In that one, whose coordinator it loses, too.
+  voter.coordinator_lost(start);
+  AskVote same_term = ask_by("b", "d", 2);
+  same_term.heard_term = 2;
+  CHECK_FALSE(voter.on_ask(same_term, start).granted);
   const Vote late = voter.on_ask(ask_by("b", "d", 1), start);
   CHECK_FALSE(late.granted);
   CHECK(late.term == 2);
@@ -223,12 +237,16 @@ TEST_CASE("another agent leads: it is followed, unless its term is over",
 TEST_CASE("who alone has lost the coordinator gives up once all would have noticed",
           "[rendezvous][takeover]") {
   Takeover agent = seeking("c", round_of("abc"));
+  // What says that this agent itself leads is of another time.
+  const Vote of_itself{.term = 0, .granted = false, .coordinator = council("abc")[2]};
+  CHECK(agent.on_vote("b", of_itself, start + 7s).empty());
   const Vote hears{.term = 0, .granted = false, .coordinator = council("abc")[0]};
   CHECK(agent.on_vote("b", hears, start + 5'999ms).empty());
   const auto end = only<GiveUp>(agent.on_vote("b", hears, start + 6s));
   REQUIRE(end.size() == 1);
   CHECK(end[0].still_there);
   CHECK(agent.state() == Takeover::State::Over);
+  CHECK(agent.coordinator_lost(start + 6s).empty());
   CHECK_FALSE(agent.on_ask(ask_by("b", "c", 9), start + 6s).granted);
 }
 
@@ -283,6 +301,9 @@ TEST_CASE("16.1: a coordinator that leaves votes, so that one of two may take ov
 TEST_CASE("before the first round nobody could take over", "[rendezvous][takeover]") {
   Takeover agent("job", "b", {});
   CHECK(only<GiveUp>(agent.coordinator_lost(start)).size() == 1);
+  Takeover voteless("job", "b", {});  // Nobody in that one has a vote.
+  voteless.heard(round_of(""));
+  CHECK(only<GiveUp>(voteless.coordinator_lost(start)).size() == 1);
 }
 
 TEST_CASE("a spare sits in no council and never stands, but follows", "[rendezvous][takeover]") {
@@ -381,10 +402,25 @@ TEST_CASE("16.1: a majority needs no arbiter, and half of four need it",
     CHECK(only<AskArbiter>(agent.on_tick(start + 500ms)).size() == 1);
     CHECK_FALSE(agent.on_ask(ask_by("c", "b", 2), start + 1s).granted);
     CHECK(agent.term() == 1);
+    for (TimePoint now = start + 500ms; now < start + 2s; now = *agent.next_tick()) {
+      CHECK(only<AskArbiter>(agent.on_tick(now)).empty());  // It is asked already.
+      CHECK(*agent.next_tick() > now);
+    }
+    CHECK(only<AskArbiter>(agent.on_vote("c", yes, start + 2s)).empty());
+    CHECK(agent.term() == 1);
     // The third one is only slow.
     const auto actions = agent.on_vote("d", yes, start + 2s);
     CHECK(only<StopAsking>(actions).size() == 1);
     CHECK(only<Lead>(actions).size() == 1);
+  }
+  SECTION("and need it no more once another one leads, or the time is over") {
+    agent.on_vote("c", yes, start);
+    REQUIRE(only<AskArbiter>(agent.on_tick(start + 500ms)).size() == 1);
+    const Vote led{.term = 3, .granted = false, .coordinator = council("abcd")[3]};
+    const auto actions =
+        GENERATE(true, false) ? agent.on_vote("c", led, start + 1s) : agent.on_tick(start + 50s);
+    CHECK(only<StopAsking>(actions).size() == 1);
+    CHECK(only<Follow>(actions).size() + only<GiveUp>(actions).size() == 1);
   }
   SECTION("one of four is too few") { CHECK(only<AskArbiter>(agent.on_tick(start + 1s)).empty()); }
 }
