@@ -12,10 +12,7 @@ EqualLines::EqualLines(Clock::duration window, std::size_t bytes_max)
 
 void EqualLines::add_writer(int writer) { ++writers_[writer].streams; }
 
-void EqualLines::remove_writer(int writer) {
-  const auto found = writers_.find(writer);
-  if (found != writers_.end() && found->second.streams > 0) --found->second.streams;
-}
+void EqualLines::remove_writer(int writer) { --writers_[writer].streams; }
 
 // What a waiting line costs: its text and the bookkeeping around it, roughly.
 std::size_t EqualLines::cost(const Waiting& waiting) { return waiting.line.text.size() + 128; }

@@ -230,7 +230,7 @@ bool OutputForwarder::Impl::read_once(Stream& worker, OutputStream& stream) {
   }
   if (count < 0 && errno == EINTR) return true;
   // A pseudo-terminal ends with EIO, once everything was read.
-  if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) stream.end();
+  if (count == 0 || errno != EAGAIN) stream.end();
   return false;
 }
 

@@ -415,6 +415,38 @@ TEST_CASE("a line beyond the limit is shown in pieces and loses nothing", "[outp
   CHECK(std::count(setup.text.begin(), setup.text.end(), '[') == 1);
 }
 
+TEST_CASE("what one worker has begun to write waits where there is another", "[output]") {
+  Setup setup;
+  const PipeEnds first = make_pipe(), second = make_pipe();
+  const auto one = setup.add("", first.read);
+  put(first.write, "one");
+  CHECK(setup.shown() == "one");
+  const auto other = setup.add("", second.read);
+  put(first.write, "!\n1");
+  put(second.write, "two\n");
+  setup.shown();
+  put(first.write, "\n");
+  CHECK(setup.shown() == "one!\ntwo\n1\n");
+  ::close(first.write);
+  ::close(second.write);
+}
+
+TEST_CASE("drain takes all that a pipe holds", "[output]") {
+  const ddprun::testing::TemporaryFolder folder;
+  Setup setup;
+  const PipeEnds pipe = make_pipe();
+  const int bytes = ::fcntl(pipe.write, F_SETPIPE_SZ, 1 << 20);
+  if (bytes != 1 << 20) DDPRUN_SKIP("no pipe of 1 MiB here");
+  WorkerOutput worker;
+  worker.out = {false, folder / "log"};
+  const auto stream = setup.output->add(worker, UniqueFd(pipe.read), {});
+  put(pipe.write, std::string(static_cast<std::size_t>(bytes), 'x'));
+  setup.output->drain(*stream);
+  CHECK(setup.output->flush(20s));
+  CHECK(content_of(folder / "log").size() == static_cast<std::size_t>(bytes));
+  ::close(pipe.write);
+}
+
 TEST_CASE("drain does not wait for a pipe that somebody holds open", "[output]") {
   Setup setup;
   const PipeEnds a = make_pipe(), b = make_pipe();

@@ -155,6 +155,22 @@ TEST_CASE("a reader that is gone ends the wait at once", "[output][last]") {
   CHECK(readers.done);
 }
 
+TEST_CASE("whoever wants an end leaves the readers some time", "[output][last]") {
+  Readers readers(patient);
+  readers.rest->signal_received(SIGTERM);
+  readers.wait();
+  readers.poll();
+  CHECK_FALSE(readers.done);
+}
+
+TEST_CASE("a console that is stuck is not told what is waited for", "[output][last]") {
+  Readers readers({0ms, 1h}, /*one_console=*/true);
+  const std::size_t pending = readers.output->pending_bytes();
+  readers.wait();
+  readers.poll();
+  CHECK(readers.output->pending_bytes() == pending);
+}
+
 TEST_CASE("stderr says what is waited for when it is another console", "[output][last]") {
   Readers readers({0ms, 1h});
   const std::size_t pending = readers.output->pending_bytes();
@@ -181,6 +197,13 @@ TEST_CASE("whoever wants an end is told how much was dropped and where it is", "
   SECTION("Ctrl-C during the job, and once more now") {
     readers.rest->signal_received(SIGINT);
     readers.wait("/logs/run/attempt_0");
+    readers.poll();
+    REQUIRE_FALSE(readers.done);
+    readers.rest->signal_received(SIGINT);
+  }
+  SECTION("Ctrl-C now, which may have been meant for the reader, and once more") {
+    readers.wait("/logs/run/attempt_0");
+    readers.rest->signal_received(SIGINT);
     readers.poll();
     REQUIRE_FALSE(readers.done);
     readers.rest->signal_received(SIGINT);
