@@ -208,7 +208,7 @@ ImageView Resampler::resize(const ImageView& image, const ResampleBox& box, Imag
   part.height = bottom - top;
   part.width = right - left;
   const bool columns_first = gets_height_first({image.height, image.width}, size);
-  if (columns_first && !keep_rows) part = resize_columns(part);
+  if (columns_first) part = resize_columns(part);
   if (!keep_columns) part = resize_rows(part);
   if (!columns_first && !keep_rows) part = resize_columns(part);
   return part;
