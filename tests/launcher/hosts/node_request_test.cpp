@@ -96,6 +96,11 @@ TEST_CASE("17.3: what begins as a message and never ends is text", "[hosts]") {
   CHECK(heard == bytes + "x");
 }
 
+TEST_CASE("17.3: a message is one however much text comes with it", "[hosts]") {
+  const std::string rest(MarkedText::message_bytes_max, 'x');
+  CHECK(parted("\001abc first\n" + rest, 2 * rest.size()) == "<first>" + rest);
+}
+
 TEST_CASE("17.3: nodes meet where ssh has proved that node 0 is", "[hosts]") {
   CHECK(endpoint({here("localhost"), here("127.0.0.1")}) == "127.0.0.1");
   CHECK(endpoint({there("alias", "10.0.0.9 5 10.0.0.1 22"),

@@ -31,6 +31,7 @@ TEST_CASE("17.3: a quoted word is one word for a shell, whatever it holds", "[ho
 TEST_CASE("17.3: words are quoted that need it, a backslash outside of quotes for fish",
           "[hosts]") {
   CHECK(shell_word("me@a:/b-1.0_%+,=") == "me@a:/b-1.0_%+,=");
+  CHECK(shell_word("") == "''");
   CHECK(shell_word("a\\b") == R"('a'\\'b')");
 }
 
