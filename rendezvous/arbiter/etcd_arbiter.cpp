@@ -55,9 +55,7 @@ Claims EtcdArbiter::carry_out(const std::string& job, const std::string& node_id
     ++claims.count;
   }
   const auto beat = seen.values.find(beats + claims.last.holder.node_id);
-  if (claims.count > 0 && beat != seen.values.end()) {
-    claims.beat = std::strtoull(beat->second.c_str(), nullptr, 10);
-  }
+  if (beat != seen.values.end()) claims.beat = std::strtoull(beat->second.c_str(), nullptr, 10);
   return claims;
 }
 

@@ -94,6 +94,8 @@ TEST_CASE("16.1: who wishes again is told again, and goes on where it was",
   a.want(0, start);
   REQUIRE(a.run(lists, start));
   CHECK_FALSE(b.run(lists, start));
+  b.want(1, start);
+  CHECK_FALSE(b.run(lists, start));  // Still not its own.
   SECTION("its beat goes on: the claim does not lapse") {
     for (TimePoint now = start; now < start + 60s; now += 500ms) {
       a.want(0, now);
@@ -109,6 +111,7 @@ TEST_CASE("16.1: who wishes again is told again, and goes on where it was",
     REQUIRE(word);
     CHECK(word->term == 5);
     CHECK(lists.claims[third].back().term == 5);
+    CHECK_FALSE(lists.claims[third].back().kept);
   }
   SECTION("what another one has taken meanwhile is refused at once, in that term") {
     REQUIRE(b.live(lists, start, start + 12s));
@@ -220,7 +223,7 @@ TEST_CASE("16.1: who follows a claim that lapsed has a higher term", "[rendezvou
   a.want(4, start);
   a.run(lists, start);
   SECTION("a candidate is told, and stands again") {
-    b.want(3, start);
+    b.want(GENERATE(3, 4), start);
     const auto word = b.live(lists, start, start + 12s);
     REQUIRE(word);
     CHECK(word->kind == Word::Kind::Outdated);
@@ -276,6 +279,7 @@ TEST_CASE("16.1: an arbiter that cannot be asked is news once, and asked again",
   a.want(0, start);
   REQUIRE(a.core.next(start));
   CHECK_FALSE(a.core.next(start));  // One at a time.
+  CHECK_FALSE(a.core.next_tick());
   const auto word = a.core.answered({.claims = {}, .why = "no such folder"}, start);
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Unreached);
@@ -299,4 +303,11 @@ TEST_CASE("16.1: an answer to an earlier wish is none to this one", "[rendezvous
   const auto word = a.run(lists, start);
   REQUIRE(word);
   CHECK(word->term == 5);
+
+  a.want(5, start);
+  const auto of_dropped = a.core.next(start);
+  REQUIRE(of_dropped);
+  a.core.drop();
+  CHECK_FALSE(a.core.answered(lists.carry_out("a", *of_dropped), start));
+  CHECK_FALSE(a.core.next(start + 1h));
 }

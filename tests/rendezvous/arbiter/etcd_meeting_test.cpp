@@ -106,11 +106,15 @@ TEST_CASE("16.1: a coordinator that died is named no longer than its lease",
           "[rendezvous][arbiter][meeting][etcd]") {
   SKIP_WITHOUT_ETCD();
   EtcdServer server;
-  REQUIRE(meeting_at(server, seconds(2)).put(leader_of("a", 0)));
-  EtcdMeeting b = meeting_at(server);
+  EtcdMeeting a = meeting_at(server, seconds(2)), b = meeting_at(server);
+  REQUIRE(a.put(leader_of("a", 0)));
   const auto end = std::chrono::steady_clock::now() + patience(seconds(60));
   while (b.look() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   CHECK(b.put(leader_of("b", 0)));
+  b.remove(leader_of("b", 0));
+  // It was only held up: it is named again, by another lease.
+  CHECK(a.keep(leader_of("a", 0)).what == Upkeep::Put);
+  CHECK(b.look() == leader_of("a", 0));
 }
 
 TEST_CASE("16.1: a coordinator is still named when etcd was away",

@@ -80,6 +80,8 @@ TEST_CASE("the lowest rank that is left stands at once, and leads with a majorit
 
   CHECK(agent.on_vote("c", yes, start).empty());
   CHECK(agent.on_vote("c", yes, start).empty());  // One voter, however often it is heard.
+  const Vote no{.term = 1, .granted = false, .coordinator = {}};
+  CHECK(agent.on_vote("d", no, start).empty());
   const auto lead = only<Lead>(agent.on_vote("e", yes, start));
   REQUIRE(lead.size() == 1);
   CHECK(lead[0].term == 1);
@@ -95,8 +97,10 @@ TEST_CASE("further ranks only ask who leads until their turn has come", "[rendez
   CHECK(only<AskSeat>(actions)[0].ask.candidate.empty());
   CHECK(agent.term() == 0);
   // It has asked for no vote.
-  CHECK(only<Lead>(agent.on_vote("b", {0, true, {}}, start)).empty());
-  CHECK(only<Lead>(agent.on_vote("c", {0, true, {}}, start)).empty());
+  Takeover last = seeking("e", round_of("abcde"));
+  for (const char* voter : {"b", "c", "d"}) {
+    CHECK(only<Lead>(last.on_vote(voter, {0, true, {}}, start)).empty());
+  }
 
   agent.on_tick(start + 199ms);
   CHECK(agent.term() == 0);
@@ -214,6 +218,11 @@ TEST_CASE("a round that is not settled needs both majorities", "[rendezvous][tak
   CHECK(only<Lead>(agent.on_vote("d", yes, start)).empty());
   CHECK(only<Lead>(agent.on_vote("e", yes, start)).empty());  // 3 of 4, but 1 of 3.
   CHECK(only<Lead>(agent.on_vote("c", yes, start)).size() == 1);
+
+  round.before = council("ac");
+  Takeover too_few("job", "b", {});
+  too_few.heard(round);
+  CHECK(only<GiveUp>(too_few.coordinator_lost(start)).size() == 1);
 }
 
 TEST_CASE("another agent leads: it is followed, unless its term is over",
