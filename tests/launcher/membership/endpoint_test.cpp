@@ -46,7 +46,11 @@ TEST_CASE("one node listens on loopback only", "[launcher][endpoint]") {
   CHECK(plain.bind_address == "127.0.0.1");
   CHECK(plain.master_addr == "127.0.0.1");
 
-  CHECK(plan_endpoint(nodes(1, "localhost"), machine({})).bind_address == "127.0.0.1");
+  for (const char* host : {"localhost", ""}) {
+    const EndpointPlan plan = plan_endpoint(nodes(1, host), machine({}));
+    CHECK(plan.bind_address == "127.0.0.1");
+    CHECK(plan.warning.empty());
+  }
 }
 
 TEST_CASE("a secret is needed where another host could join", "[launcher][endpoint]") {
@@ -67,6 +71,37 @@ TEST_CASE("a secret is needed where another host could join", "[launcher][endpoi
   open.auth = Auth::None;
   CHECK_FALSE(needs_secret(open));
   CHECK(another_host_may_join(open));
+  // What workers derive from it they need on one node, too.
+  for (const auto wish : {&LaunchOptions::store_auth, &LaunchOptions::encrypt_gradients}) {
+    LaunchOptions alone = nodes(1, "localhost");
+    alone.*wish = true;
+    CHECK(needs_secret(alone));
+  }
+}
+
+TEST_CASE("a job is taken over from three nodes on, or from two that have an arbiter",
+          "[launcher][endpoint]") {
+  const auto may = [](int count, const auto& change) {
+    LaunchOptions options = nodes(count, "10.0.0.5");
+    options.backend = RendezvousBackend::C10d;
+    change(options);
+    return may_be_taken_over(options);
+  };
+  const auto as_it_is = [](LaunchOptions&) {};
+  const auto by_file = [](LaunchOptions& options) { options.tie_breaker = "/shared/tie"; };
+  const auto by_etcd = [](LaunchOptions& options) { options.etcd.urls = {"http://etcd:2379"}; };
+  const auto fixed = [](LaunchOptions& options) { options.backend = RendezvousBackend::Static; };
+  CHECK(may(3, as_it_is));
+  CHECK_FALSE(may(2, as_it_is));
+  CHECK(may(2, by_file));
+  CHECK_FALSE(may(1, by_file));
+  CHECK(may(2, by_etcd));
+  CHECK_FALSE(may(3, [](LaunchOptions& options) { options.takeover = false; }));
+  CHECK_FALSE(may(3, fixed));  // Only where it is asked for.
+  CHECK(may(3, [&](LaunchOptions& options) {
+    fixed(options);
+    options.takeover = true;
+  }));
 }
 
 TEST_CASE("localhost is where its name leads, which may be ::1 alone", "[launcher][endpoint]") {
@@ -114,6 +149,16 @@ TEST_CASE("an endpoint that is not local is listened for everywhere, with a warn
   CHECK(plan.role == Role::Host);
   CHECK(plan.bind_address.empty());
   CHECK(plan.warning.find("10.0.0.9") != std::string::npos);
+  // Who has said which node it is need not be asked to.
+  CHECK(plan.warning.find("--node-rank") != std::string::npos);
+  LaunchOptions known = nodes(2, "10.0.0.9"), hosting = elastic("10.0.0.9");
+  known.node_rank_given = true;
+  hosting.is_host = true;
+  for (const LaunchOptions& options : {known, hosting}) {
+    const std::string warning = plan_endpoint(options, machine({"10.0.0.9"})).warning;
+    CHECK(warning.find("10.0.0.9") != std::string::npos);
+    CHECK(warning.find("--node-rank") == std::string::npos);
+  }
 }
 
 TEST_CASE("who listens everywhere tells its workers an address that others reach",
@@ -125,7 +170,7 @@ TEST_CASE("who listens everywhere tells its workers an address that others reach
     CHECK(plan.bind_address.empty());
     CHECK(plan.master_addr == "10.0.0.5");
     EndpointFacts alone = machine({everywhere});
-    alone.own_addresses = {"127.0.0.1", "::1"};
+    alone.own_addresses = {"127.0.0.1", "::1", "fe80::1%eth0"};
     CHECK(plan_endpoint(options, alone).master_addr == everywhere);
     alone.own_addresses = {"::1", "fd00::5"};
     CHECK(plan_endpoint(options, alone).master_addr == "fd00::5");
@@ -204,6 +249,9 @@ TEST_CASE("names are only looked up by nodes that may host the endpoint", "[laun
   CHECK(needs_addresses(nodes(2, "somewhere", 0)));
   CHECK_FALSE(needs_addresses(nodes(1, "localhost")));
   CHECK(needs_addresses(elastic("somewhere")));
+  LaunchOptions alone = nodes(1, "somewhere");
+  alone.standalone = true;
+  CHECK_FALSE(needs_addresses(alone));
 }
 
 TEST_CASE("the system knows its own addresses", "[launcher][endpoint]") {
