@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "tests/testing/catch.h"
@@ -154,6 +155,10 @@ TEST_CASE("max and min are those of any rank, an average is of all",
         Floats{3, 4, 2});
   CHECK(reduce<float>({ranks[0]}, DataType::Float32, ReduceOp::Average) == ranks[0]);
   CHECK(reduce<double>({{1}, {2}}, DataType::Float64, ReduceOp::Average)[0] == 1.5);
+  std::vector<float> numbers(100), none(100), thirds;
+  std::iota(numbers.begin(), numbers.end(), 1.0F);
+  for (const float number : numbers) thirds.push_back(number / 3);
+  CHECK(reduce<float>({numbers, none, none}, DataType::Float32, ReduceOp::Average) == thirds);
   const auto half =
       reduce<std::uint16_t>({{0x3c00}, {0x4000}}, DataType::Float16, ReduceOp::Average);
   CHECK(half_to_float(half[0]) == 1.5f);
