@@ -127,7 +127,8 @@ ReportLines stderr_lines(const FirstCause& cause, const ReportLines& message) {
   ReportLines lines;
   bool said = false;
   for (std::string& line : split(readable_stack(cause.last_stderr))) {
-    const bool known = says(line, message, cause.rank);
+    // Blank lines stand between the tracebacks of a chain.
+    const bool known = says(line, message, cause.rank) || (said && without_rank(line).empty());
     if (!known) lines.push_back(std::move(line));
     if (known && !said) lines.emplace_back("[the message above]");
     said = known;

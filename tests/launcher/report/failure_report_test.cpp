@@ -397,6 +397,10 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
 
   report.cause->last_stderr = "Traceback (most recent call last):\n  File \"a\"\nValueError: no";
   CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
+  // Between the tracebacks of a chain.
+  report.cause->last_stderr =
+      "epoch 7\n[rank3]:   File \"a\"\n[rank3]: \n[rank3]: ValueError: no\n\nbye";
+  check_contains(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
 
   report.cause->message = "no";  // As an error file has it.
   report.cause->last_stderr = "[rank3]: ValueError: no";
