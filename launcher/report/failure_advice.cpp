@@ -32,6 +32,7 @@ const std::vector<std::string_view>& lost_peer_patterns() {
       "ncclRemoteError",
       "Connection closed by peer",
       "Connection reset by peer",
+      "reached monitoredBarrier, but received errors while waiting for send/recv from rank",
       "remote process exited or there was a network error",
       "Socket closed by remote peer",
       "peer * closed its connection",
@@ -152,6 +153,7 @@ const std::vector<Row>& rows() {
        "and nodes"},
       {{"Watchdog caught collective operation timeout", "caught collective operation timeout",
         "Timed out waiting * for recv operation", "Timed out waiting * for send operation",
+        "failed to pass monitoredBarrier in",
         "wait timeout after * ms, keys:", "Timed out after * waiting for clients"},
        false,
        "a rank did not take part in time: look at the other ranks' logs for an error or a hang "

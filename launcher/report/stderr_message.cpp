@@ -68,32 +68,41 @@ std::optional<std::string_view> prefix_of_header(std::string_view line) {
   return {};
 }
 
-struct Traceback {
-  std::size_t begin = 0;      // Its header.
-  std::size_t exception = 0;  // The line with the exception's name.
-  std::size_t end = 0;        // After its last line.
-};
-
-// The traceback whose header is lines[begin], if it is complete. All lines without prefix.
-std::optional<Traceback> read_traceback(const Lines& lines, std::size_t begin) {
-  Traceback found{begin, begin + 1, 0};
-  while (found.exception < lines.size() && is_indented(lines[found.exception])) ++found.exception;
-  if (found.exception == lines.size() || !is_exception_line(lines[found.exception])) return {};
-  found.end = found.exception + 1;
-  while (found.end < lines.size()) {
-    if (starts_with(lines[found.end], original_header)) {  // Of a data loader's worker process.
-      const auto inner = read_traceback(lines, found.end);
-      return inner ? Traceback{begin, found.exception, inner->end} : found;
-    }
-    if (!is_indented(lines[found.end]) || is_blank(lines[found.end])) break;
-    ++found.end;
-  }
-  return found;
-}
-
 bool links_tracebacks(std::string_view line) {
   return line == "During handling of the above exception, another exception occurred:" ||
          line == "The above exception was the direct cause of the following exception:";
+}
+
+struct Traceback {
+  std::size_t begin = 0;      // Its header.
+  std::size_t exception = 0;  // The line with the exception's name.
+  std::size_t text_end = 0;   // After what the exception says.
+  std::size_t end = 0;        // After its last line.
+};
+
+// In place of a line that lacks the prefix of the traceback's others.
+constexpr std::string_view no_part = "no part of it";
+
+// The traceback whose header is lines[begin], if it is complete. All lines without prefix. What an
+// exception says may have lines of any form, as of Gloo's and NCCL's errors, whose last is the
+// cause: a prefix tells which they are, without one indented lines alone are taken for them.
+std::optional<Traceback> read_traceback(const Lines& lines, std::size_t begin, bool prefixed) {
+  std::size_t at = begin + 1;
+  while (at < lines.size() && is_indented(lines[at])) ++at;
+  if (at == lines.size() || !is_exception_line(lines[at])) return {};
+  Traceback found{begin, at, at + 1, at + 1};
+  for (++at; at < lines.size() && at - found.exception < what_lines_max; ++at) {
+    if (starts_with(lines[at], original_header)) {  // Of a data loader's worker process.
+      if (const auto inner = read_traceback(lines, at, prefixed)) found.end = inner->end;
+      return found;
+    }
+    const bool belongs =
+        prefixed ? lines[at] != no_part && lines[at] != header && !links_tracebacks(lines[at])
+                 : is_indented(lines[at]) && !is_blank(lines[at]);
+    if (!belongs) break;
+    if (!is_blank(lines[at])) found.text_end = found.end = at + 1;
+  }
+  return found;
 }
 
 // Where the chain begins whose last traceback begins at `begin`.
@@ -112,7 +121,7 @@ std::size_t chain_begin(const Lines& lines, std::size_t begin) {
 std::string without_prefix(std::string_view line, std::string_view prefix) {
   if (starts_with(line, prefix)) return std::string(line.substr(prefix.size()));
   while (!prefix.empty() && prefix.back() == ' ') prefix.remove_suffix(1);
-  return line == prefix ? "" : "no part of it";  // Ends a traceback.
+  return std::string(line == prefix ? "" : no_part);  // Ends a traceback.
 }
 
 std::string python_traceback(const Lines& lines) {
@@ -122,13 +131,12 @@ std::string python_traceback(const Lines& lines) {
     std::vector<std::string> texts;
     for (const std::string_view line : lines) texts.push_back(without_prefix(line, *prefix));
     const Lines own(texts.begin(), texts.end());
-    const auto found = read_traceback(own, at);
+    const auto found = read_traceback(own, at, !prefix->empty());
     if (!found) continue;
-    std::size_t head_end = found->exception + 1;
-    while (head_end < found->end && is_indented(own[head_end])) ++head_end;
     // The exception goes first and is not said again, unless another traceback follows it.
-    const std::size_t end = head_end < found->end ? found->end : found->exception;
-    return joined(own, found->exception, head_end) + '\n' + joined(own, chain_begin(own, at), end);
+    const std::size_t end = found->text_end < found->end ? found->end : found->exception;
+    return joined(own, found->exception, found->text_end) + '\n' +
+           joined(own, chain_begin(own, at), end);
   }
   return "";
 }

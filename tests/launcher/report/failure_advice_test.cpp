@@ -82,6 +82,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "recv "
        "operation to complete",
        "did not take part in time"},
+      {"RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 3000 ms",
+       "did not take part in time"},
       {"torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while "
        "trying to connect to (node7, 29500).\nThe client socket has failed to connect to any "
        "network "
@@ -270,6 +272,8 @@ TEST_CASE("14.11: who names a peer's end has no error of its own", "[failure_adv
            "a step failed on rank 0: rank 1 failed: an exception ended it, and closed its "
            "communicator (its own output says which)",
            "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:3",
+           "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
+           "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
        }) {
     INFO(message);
     CHECK(names_a_lost_peer(message));
@@ -278,6 +282,7 @@ TEST_CASE("14.11: who names a peer's end has no error of its own", "[failure_adv
            "this is a checkpoint of another model",
            "barrier #1 failed on rank 1: rank 1: the data is a null pointer",
            "rank 0 failed",
+           "RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 3000 ms",
            "KeyError: 'rank'",
            "",
        }) {

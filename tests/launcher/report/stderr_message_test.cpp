@@ -36,6 +36,14 @@ const std::string frames =
     "  File \"/job/train.py\", line 3, in main\n"
     "    raise ValueError(\"no such model\")";
 
+std::string of_rank_3(const std::string& text) {
+  std::string prefixed;
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+    prefixed += "[rank3]: " + text.substr(at, end - at + 1);
+  }
+  return prefixed;
+}
+
 }  // namespace
 
 TEST_CASE("a Python traceback becomes the message, the exception first", "[stderr_message]") {
@@ -47,12 +55,29 @@ TEST_CASE("a Python traceback becomes the message, the exception first", "[stder
 }
 
 TEST_CASE("torch's rank before each line is taken off", "[stderr_message]") {
-  std::string prefixed;
-  for (std::size_t at = 0, end = 0; (end = plain.find('\n', at)) != plain.npos; at = end + 1) {
-    prefixed += "[rank3]: " + plain.substr(at, end - at + 1);
-  }
+  CHECK(traceback_of("NCCL version 2.21\n" + of_rank_3(plain)) ==
+        "ValueError: no such model\n" + frames);
+}
 
-  CHECK(traceback_of("NCCL version 2.21\n" + prefixed) == "ValueError: no such model\n" + frames);
+TEST_CASE("torch's rank tells all that an exception says", "[stderr_message]") {
+  // Torch 2.11. The last line says what kind of failure it is.
+  const std::string where =
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 6, in <module>\n"
+      "    dist.monitored_barrier()";
+  const std::string exception =
+      "RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 3000 ms\n"
+      " Original exception: \n"
+      "\n"
+      "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete";
+  const std::string written = of_rank_3(where + "\n" + exception + "\n");
+
+  CHECK(traceback_of(written + "[rank3]:[W1130 ProcessGroup.cpp] not destroyed\n") ==
+        exception + "\n" + where);
+  // Another one that was not written to its end is none of it.
+  CHECK(traceback_of(written + of_rank_3("\nDuring handling of the above exception, another "
+                                         "exception occurred:\n\nTraceback (most recent call "
+                                         "last):\n  File \"b\"\n")) == exception + "\n" + where);
 }
 
 TEST_CASE("of several tracebacks the last complete one counts", "[stderr_message]") {
