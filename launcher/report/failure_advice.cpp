@@ -158,11 +158,11 @@ const std::vector<Row>& rows() {
        false,
        "a rank did not take part in time: look at the other ranks' logs for an error or a hang "
        "(py-spy dump -p PID), then at the network"},
-      {{"gloo*Connection refused", "gloo*connect*timed out", "socketProgressOpt*Connection refused",
-        "socketStartConnect*Connection refused", "NCCL*Connection refused",
-        "The client socket has failed", "The client socket has timed out", "No route to host",
-        "Connection timed out [SSL", "connect to*Connection refused",
-        "connect*: Connection refused", "^ConnectionRefusedError"},
+      {{"gloo*Connection refused", "gloo*connect*timed out", "gloo*Connect timeout",
+        "socketProgressOpt*Connection refused", "socketStartConnect*Connection refused",
+        "NCCL*Connection refused", "The client socket has failed",
+        "The client socket has timed out", "No route to host", "Connection timed out [SSL",
+        "connect to*Connection refused", "connect*: Connection refused", "^ConnectionRefusedError"},
        false,
        "nobody answered at that address: the other side failed first (look at its log), or a "
        "firewall or a wrong interface is between, which `ddprun doctor -H HOSTS` finds "

@@ -90,6 +90,9 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "address of (node7, 29500).",
        "nobody answered"},
       {"ConnectionRefusedError: [Errno 111] Connection refused", "nobody answered"},
+      {"RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.h:311] Connect "
+       "timeout [none]",
+       "nobody answered"},
       {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total "
        "capacity of 79.10 GiB of which 1.2 GiB is free.",
        "GPU's memory is full"},
