@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,6 +44,12 @@ std::optional<uid_t> owner_of_folder(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return std::nullopt;
   return status.st_uid;
+}
+
+// Folders can still be made there, as a tmpfs allows, and no error file be written.
+bool is_full(const TemporaryPlace& place) {
+  struct statvfs status {};
+  return ::statvfs(place.path.c_str(), &status) == 0 && status.f_blocks > 0 && status.f_bavail == 0;
 }
 
 // A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
@@ -146,16 +153,27 @@ std::string RunDirectory::make_root(const Before& before_temporary) const {
 // With a name of our own: mkdtemp() would tell its own too late.
 std::string RunDirectory::make_temporary_root(const Before& before_temporary) const {
   std::string refusals;
-  for (const TemporaryPlace& place : temporary_places()) {
-    const std::string path =
+  const auto refuse = [&refusals](const TemporaryPlace& place, int error) {
+    refusals += fmt::format("{}{} ({})", refusals.empty() ? "cannot make a directory in " : ", ",
+                            place.name, std::generic_category().message(error));
+  };
+  const auto make = [&](const TemporaryPlace& place) {
+    std::string path =
         fmt::format("{}/ddprun_{}_{}", place.path, file_name(run_id_), rendezvous::random_id(8));
     if (before_temporary) before_temporary(path);
-    if (mkdir(path.c_str(), 0700) == 0) {
-      if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, place.path);
-      return path;
-    }
-    refusals += fmt::format("{}{} ({})", refusals.empty() ? "cannot make a directory in " : ", ",
-                            place.name, std::generic_category().message(errno));
+    if (mkdir(path.c_str(), 0700) != 0) return std::string();
+    if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, place.path);
+    return path;
+  };
+  const std::vector<TemporaryPlace> places = temporary_places();
+  for (const TemporaryPlace& place : places) {
+    const bool full = is_full(place);
+    if (std::string path = full ? "" : make(place); !path.empty()) return path;
+    refuse(place, full ? ENOSPC : errno);
+  }
+  // Most workers write nothing there.
+  for (const TemporaryPlace& place : places) {
+    if (std::string path = is_full(place) ? make(place) : ""; !path.empty()) return path;
   }
   throw std::runtime_error(refusals + ": set TMPDIR or --log-dir to a folder that can be written");
 }

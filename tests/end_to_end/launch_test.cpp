@@ -202,6 +202,28 @@ TEST_CASE("where only the current folder can be written, error files go there") 
   CHECK(contains(result.output, "it is /mnt/ddprun_"));
 }
 
+TEST_CASE("error files go to a place with room, and where there is none the job runs") {
+  const auto result =
+      run({"unshare", "--map-root-user", "--mount", "sh", "-c",
+           "mount -t tmpfs -o size=64k none /mnt && head -c 99999 /dev/zero >/mnt/full 2>/dev/null;"
+           "unset TEMP TMP; export TMPDIR=/mnt; launch() { \"$0\" --standalone "
+           "sh -c 'echo it is $TORCHELASTIC_ERROR_FILE'; }; launch && cd /mnt && "
+           "echo first && TMPDIR=/dev/shm launch && "
+           "for place in /tmp /var/tmp; do mount --rbind $place $place && "
+           "mount -o remount,ro,bind $place || exit 77; done; launch",
+           binary("ddprun")},
+          20s);
+  if (result.status == 77 || contains(result.output, "unshare failed")) {
+    DDPRUN_SKIP("this user may not mount a file system");
+  }
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "TMPDIR=/mnt (No space left on device): error files go to /tmp"));
+  CHECK(contains(result.output, "it is /tmp/ddprun_"));
+  CHECK(contains(result.output, "first\nit is /dev/shm/ddprun_"));  // Whatever the folder is.
+  CHECK(contains(result.output, "it is /mnt/ddprun_"));
+}
+
 TEST_CASE("a dry run says what would be started and starts nothing") {
   const TemporaryFolder folder;
   const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +
