@@ -119,6 +119,16 @@ int count_visible(const std::string& list, int there) {
   return static_cast<int>(found.size());
 }
 
+int nvidia_gpus(const std::string& device_folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(device_folder.c_str()), ::closedir);
+  int there = 0;
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, workers_max)) ++there;
+  }
+  return there;
+}
+
 // GPUs that no file nvidia0 stands for: of Windows below this Linux (WSL), of another maker, or of
 // Jetson.
 std::string uncounted_gpu(const std::string& device_folder) {
@@ -129,6 +139,16 @@ std::string uncounted_gpu(const std::string& device_folder) {
   return "";
 }
 
+// Which variable lists the GPUs: CUDA's, but where ROCm's driver is alone (/dev/kfd) those that
+// ROCm heeds, of which Slurm sets ROCR_VISIBLE_DEVICES.
+std::string gpu_list_name(const EnvironmentLookup& environment, const std::string& device_folder) {
+  const bool rocm =
+      nvidia_gpus(device_folder) == 0 && uncounted_gpu(device_folder) == device_folder + "/kfd";
+  if (!rocm) return "CUDA_VISIBLE_DEVICES";
+  const std::string name = device_list_name(environment);
+  return environment(name) || !environment("ROCR_VISIBLE_DEVICES") ? name : "ROCR_VISIBLE_DEVICES";
+}
+
 }  // namespace
 
 int count_listed_gpus(const std::string& visible_devices) {
@@ -137,12 +157,7 @@ int count_listed_gpus(const std::string& visible_devices) {
 
 int count_gpus(const std::optional<std::string>& visible_devices,
                const std::string& device_folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(device_folder.c_str()), ::closedir);
-  int there = 0;
-  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
-    const std::string name = entry->d_name;
-    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, workers_max)) ++there;
-  }
+  const int there = nvidia_gpus(device_folder);
   if (!visible_devices) return there;
   if (there > 0) return count_visible(*visible_devices, there);
   // Of others the list is all that is known.
@@ -155,19 +170,20 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
   if (const auto number = whole_number(text, 1, workers_max)) return *number;
   if (text == "cpu") return usable_cpus();
   if (text == "gpu" || text == "auto") {
-    const auto visible = environment("CUDA_VISIBLE_DEVICES");
+    const std::string name = gpu_list_name(environment, device_folder);
+    const auto visible = environment(name);
     const int gpus = count_gpus(visible, device_folder);
     if (gpus > 0) return gpus;
     if (const std::string device = visible ? "" : uncounted_gpu(device_folder); !device.empty()) {
       throw usage_error(given.source + ": there is a GPU (" + device +
                         "), of a kind that is not counted here; give a number, or name the GPUs "
-                        "in CUDA_VISIBLE_DEVICES");
+                        "in " +
+                        name);
     }
     if (text == "auto") return usable_cpus();
     throw usage_error(given.source + ": no GPU is visible: " +
-                      (visible
-                           ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none that is there"
-                           : "there is no " + device_folder + "/nvidia0") +
+                      (visible ? name + "=\"" + *visible + "\" names none that is there"
+                               : "there is no " + device_folder + "/nvidia0") +
                       "; give a number, or cpu");
   }
   fail(given, "a whole number of at least 1 and at most " + std::to_string(workers_max) +

@@ -429,6 +429,24 @@ TEST_CASE("a GPU that cannot be counted is not taken for none", "[options]") {
   CHECK(workers("cpu") > 0);
 }
 
+TEST_CASE("where ROCm's driver is GPUs are counted by the list that ROCm heeds", "[options]") {
+  const Folder dev;
+  const auto workers = [&](const Variables& variables) {
+    return parse_nproc({"gpu", "--nproc-per-node=gpu"}, lookup_in(variables), dev.path);
+  };
+  dev.file("kfd");
+  CHECK(workers({{"HIP_VISIBLE_DEVICES", "0,1,2"}, {"CUDA_VISIBLE_DEVICES", "0"}}) == 3);
+  CHECK(workers({{"HIP_VISIBLE_DEVICES", ""}, {"CUDA_VISIBLE_DEVICES", "0"}}) == 1);
+  CHECK(workers({{"ROCR_VISIBLE_DEVICES", "4,5"}}) == 2);
+  CHECK(workers({{"ROCR_VISIBLE_DEVICES", "4,5"}, {"HIP_VISIBLE_DEVICES", "1"}}) == 1);
+  CHECK_THROWS_WITH(workers({{"HIP_VISIBLE_DEVICES", "-1"}}),
+                    Catch::Contains("HIP_VISIBLE_DEVICES=\"-1\" names none"));
+  CHECK_THROWS_WITH(workers({}), Catch::Contains("name the GPUs in CUDA_VISIBLE_DEVICES"));
+
+  dev.file("nvidia0");  // PyTorch for CUDA does not look at HIP's.
+  CHECK(workers({{"HIP_VISIBLE_DEVICES", "-1"}, {"CUDA_VISIBLE_DEVICES", "0"}}) == 1);
+}
+
 TEST_CASE("the node rank is checked against the number of nodes", "[options]") {
   CHECK(options({"--nnodes=2", "--node_rank", "1"}).node_rank == 1);
   CHECK(options({"--nnodes=2", "--node_rank=1"}).node_rank_given);
