@@ -19,6 +19,7 @@
 #include "launcher/options/surroundings.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
+#include "launcher/output/prefix.h"
 #include "launcher/output/whole_file.h"
 
 namespace ddprun::launcher {
@@ -269,6 +270,11 @@ void Decision::decide_console() {
   } else {
     result.log_line_prefix_template =
         environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  }
+  if (const auto unknown = unknown_in_prefix(result.log_line_prefix_template); !unknown.empty()) {
+    note("${" + unknown +
+         "} in the lines' prefix stays as it is: there are ${role_name}, ${rank}, "
+         "${local_rank} and ${hostname}");
   }
 }
 

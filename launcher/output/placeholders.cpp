@@ -15,7 +15,8 @@ bool continues_name(char c) {
 }  // namespace
 
 std::string fill_placeholders(const std::string& text,
-                              const std::map<std::string, std::string>& values) {
+                              const std::map<std::string, std::string>& values,
+                              std::vector<std::string>* unknown) {
   std::string result;
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] != '$' || i + 1 == text.size()) {
@@ -34,11 +35,13 @@ std::string fill_placeholders(const std::string& text,
       while (end < text.size() && continues_name(text[end])) ++end;
     }
     const bool closed = !braced || (end < text.size() && text[end] == '}');
-    const auto value = values.find(text.substr(begin, end - begin));
+    const std::string name = text.substr(begin, end - begin);
+    const auto value = values.find(name);
     if (closed && value != values.end()) {
       result += value->second;
       i = end + (braced ? 1 : 0);
     } else {
+      if (closed && !name.empty() && unknown != nullptr) unknown->push_back(name);
       result += text[i++];
     }
   }

@@ -4,11 +4,14 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace ddprun::launcher {
 
-// "$$" is "$"; names that `values` does not have stay as they are (Template.safe_substitute).
+// "$$" is "$"; names that `values` does not have stay as they are (Template.safe_substitute), and
+// are added to `unknown`.
 std::string fill_placeholders(const std::string& text,
-                              const std::map<std::string, std::string>& values);
+                              const std::map<std::string, std::string>& values,
+                              std::vector<std::string>* unknown = nullptr);
 
 }  // namespace ddprun::launcher

@@ -42,6 +42,13 @@ std::string rank_set(const std::vector<int>& ranks, int base) {
   return text;
 }
 
+std::string unknown_in_prefix(const std::string& pattern) {
+  std::vector<std::string> unknown;
+  fill_placeholders(
+      pattern, {{"role_name", ""}, {"local_rank", ""}, {"rank", ""}, {"hostname", ""}}, &unknown);
+  return unknown.empty() ? "" : unknown.front();
+}
+
 std::string LinePrefix::of(int local_rank) const { return of(std::vector<int>{local_rank}); }
 
 std::string LinePrefix::of(const std::vector<int>& local_ranks) const {

@@ -20,6 +20,9 @@ struct LinePrefix {
   std::string of(const std::vector<int>& local_ranks) const;
 };
 
+// The first name in a pattern that is none of these, or "".
+std::string unknown_in_prefix(const std::string& pattern);
+
 // How many columns of a terminal the text takes, which is UTF-8; escape codes are not understood.
 int columns_of(std::string_view text);
 

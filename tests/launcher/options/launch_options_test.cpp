@@ -657,6 +657,11 @@ TEST_CASE("how the console looks", "[options]") {
   CHECK(options({"--color", "never"}).color == ColorWhen::Never);
   CHECK(check_contains(error_of({"--color=yes"}), "always"));
   CHECK(options({"--collapse-output"}).collapse_output);
+  CHECK(options({"--log-line-prefix-template=${rank}:"}).notes.empty());
+  const std::string misspelt = "there are ${role_name}, ${rank}";
+  CHECK(check_contains(options({"--log-line-prefix-template=${rnak}:"}).notes.at(0), misspelt));
+  CHECK(check_contains(
+      options({}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "$rnak"}}).notes.at(0), misspelt));
   CHECK(options({"--pty"}).pty);
   CHECK_FALSE(options({}).collapse_output);
   CHECK_FALSE(options({}).pty);

@@ -102,6 +102,12 @@ TEST_CASE("a prefix's names need no braces, as in Python's templates", "[output]
   CHECK(LinePrefix{"$role_name ", "$rank", 0}.of(2) == "$rank ");  // A value is not read again.
 }
 
+TEST_CASE("a name that a prefix does not fill in is found", "[output][prefix]") {
+  CHECK(unknown_in_prefix("$$rnak $${x} ${open $ ${} ${role_name}$rank") == "");
+  CHECK(unknown_in_prefix("${rank} ${rnak} ${other}") == "rnak");
+  CHECK(unknown_in_prefix("$local-rank:") == "local");
+}
+
 TEST_CASE("a prefix can name one rank or several", "[output][prefix]") {
   const LinePrefix prefix{"${role_name}${local_rank}/${rank}: ", "gpu", 8};
   CHECK(prefix.of(2) == "gpu2/10: ");
