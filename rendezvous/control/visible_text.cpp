@@ -1,5 +1,6 @@
 // Bytes of UTF-8 pass, but for the control characters U+0080 to U+009F: U+009B alone begins what
-// escape and a bracket do, on terminals that know it.
+// escape and a bracket do, on terminals that know it. So does the byte 0x9B where it is part of no
+// character, on those that do not know UTF-8.
 #include "rendezvous/control/visible_text.h"
 
 namespace ddprun::rendezvous {
@@ -20,6 +21,13 @@ bool turns_text(std::string_view text) {
          (text[1] == '\x81' && last >= 0xA6 && last <= 0xA9);
 }
 
+// How many bytes the character that `byte` begins has besides.
+int bytes_after(unsigned char byte) {
+  return byte < 0xC0 ? 0 : byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+}
+
+bool is_upper_control(unsigned char byte) { return byte >= 0x80 && byte < 0xA0; }
+
 bool is_shown(unsigned char byte, Lines lines) {
   if (byte == '\t' || byte == '\n') return lines == Lines::Keep;
   return byte >= 0x20 && byte != 0x7F;
@@ -29,6 +37,7 @@ bool is_shown(unsigned char byte, Lines lines) {
 
 std::string visible_text(std::string_view text, Lines lines) {
   std::string result;
+  int expected = 0;  // Bytes of a character that has begun.
   while (!text.empty()) {
     if (const std::size_t color = color_sequence(text)) {
       text.remove_prefix(color);
@@ -36,14 +45,18 @@ std::string visible_text(std::string_view text, Lines lines) {
     }
     const auto byte = static_cast<unsigned char>(text[0]);
     const auto next = text.size() > 1 ? static_cast<unsigned char>(text[1]) : 0u;
+    const bool goes_on = expected > 0 && byte >= 0x80 && byte < 0xC0;
+    expected = goes_on ? expected - 1 : bytes_after(byte);
     std::size_t size = 1;
-    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {
+    if ((byte == 0xC2 && is_upper_control(next)) || (is_upper_control(byte) && !goes_on)) {
+      size = byte == 0xC2 ? 2 : 1;
       result += "M-^";
-      result += static_cast<char>(next - 0x80 + '@');
-      size = 2;
+      result += static_cast<char>((size == 2 ? next : byte) - 0x80 + '@');
+      expected = 0;
     } else if (turns_text(text)) {
       result += '?';
       size = 3;
+      expected = 0;
     } else if (is_shown(byte, lines)) {
       result += text[0];
     } else {

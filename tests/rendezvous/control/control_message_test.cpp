@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "rendezvous/control/visible_text.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::rendezvous;
@@ -279,6 +280,18 @@ TEST_CASE("bytes that are not UTF-8 become question marks", "[rendezvous][contro
   CHECK(round_trip(waiting).text ==
         "a?"
         "?(\xe2\x82\xac????z");
+}
+
+TEST_CASE("bytes that are control characters of eight bits are shown where they are no text's",
+          "[rendezvous][control_message]") {
+  CHECK(visible_text("a\x9b"
+                     "2J") == "aM-^[2J");
+  CHECK(visible_text("\xc2\x9b\x9b") == "M-^[M-^[");
+  CHECK(visible_text("\xc4\x9b\x9b") == "\xc4\x9bM-^[");  // The first is a letter's.
+  CHECK(visible_text("\xe2\x80\xae\x85") == "?M-^E");
+  CHECK(visible_text("\xe2\x82\xac \xf0\x9f\x98\x80") == "\xe2\x82\xac \xf0\x9f\x98\x80");
+  CHECK(visible_text("\xf0z\x9f\xe9\x9f") == "\xf0zM-^_\xe9\x9f");
+  CHECK(visible_text("caf\xe9 \xa0") == "caf\xe9 \xa0");  // Latin-1, which steers nothing.
 }
 
 TEST_CASE("15.5: no text of a peer can steer a terminal or make up a line of the log",
