@@ -136,7 +136,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("--batch-size", facts.micro_batch_size);
   lines.add("--accumulate", options.accumulate);
   lines.add_given("--shards", options.shards);
-  lines.add("--balance-shards", options.balance_shards);
+  lines.add_flag("--balance-shards", options.balance_shards);
   lines.add("--recover", options.recovers_in_place() ? "in-place" : "restart");
   lines.add_given("--steps", options.steps);
   const bool endless = !options.epochs && options.steps;
