@@ -156,9 +156,6 @@ void Reporter::end(const std::string& name, const MetricsFields& fields) {
   }
   event(name, fields);
   write_page(When::End);
-  if (!tensorboard_) return;
-  tensorboard_->flush();
-  warn_of_tensorboard();
 }
 
 // It may go wrong after each epoch, of which once is enough, and the end.

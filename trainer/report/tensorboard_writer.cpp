@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <stdexcept>
@@ -17,8 +18,6 @@
 
 namespace ddprun::trainer {
 namespace {
-
-constexpr std::chrono::seconds flush_interval{2};
 
 double unix_time_s() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -45,36 +44,26 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
       folder / event_file_name(existing, std::time(nullptr), worker::own_host_name(), ::getpid());
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
   if (!fd_) fail(std::strerror(errno));
-  flush();
+  write("");
 }
-
-TensorboardWriter::~TensorboardWriter() { flush(); }
 
 void TensorboardWriter::start(std::int64_t step, std::string_view text_tag,
                               std::string_view markdown) {
   const double now_s = unix_time_s();
   // Events of step `step` itself were written before the checkpoint of that step, and stay.
   begin_ = session_start_record({now_s, step + 1});
-  write(text_record({now_s, step}, text_tag, markdown), /*flush=*/true);
+  write(text_record({now_s, step}, text_tag, markdown));
 }
 
 void TensorboardWriter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
-  const bool due = std::chrono::steady_clock::now() - flushed_at_ >= flush_interval;
-  write(scalars_record({unix_time_s(), step}, values), due);
+  write(scalars_record({unix_time_s(), step}, values));
 }
-
-void TensorboardWriter::flush() { write("", /*flush=*/true); }
 
 std::string TensorboardWriter::take_problem() { return std::exchange(problem_, ""); }
 
-void TensorboardWriter::write(const std::string& record, bool flush) {
-  pending_ += record;
-  if (!flush) return;
-  flushed_at_ = std::chrono::steady_clock::now();
+void TensorboardWriter::write(const std::string& record) {
   // The first is what a reader knows the file by. Neither may be lost, whatever else was.
-  const std::string records =
-      (size_ == 0 ? version_record(unix_time_s()) : "") + begin_ + std::exchange(pending_, "");
-  if (records.empty()) return;
+  const std::string records = (size_ == 0 ? version_record(unix_time_s()) : "") + begin_ + record;
   const int error = add(records);
   if (error == 0) {
     size_ += static_cast<std::int64_t>(records.size());

@@ -39,19 +39,15 @@ TEST_CASE("a full disk costs records, and no half one stays before others",
   const ScratchFolder folder;
   TensorboardWriter writer(folder.path());
   writer.scalars(1, {{"one", 1}});
-  writer.flush();
   REQUIRE(records_in(writer.path()).size() == 2);
   {
     const FileSizeLimit full(std::filesystem::file_size(writer.path()) + 9);
     writer.scalars(2, {{"two", 2}});
-    writer.flush();
     CHECK(contains(writer.take_problem(), "--tensorboard: cannot write to "));
     writer.scalars(3, {{"three", 3}});
-    writer.flush();
     CHECK(writer.take_problem().empty());  // Told once.
   }
   writer.scalars(4, {{"four", 4}});
-  writer.flush();
   CHECK(contains(writer.take_problem(), "can be written again; what came meanwhile is missing"));
 
   const auto records = records_in(writer.path());
@@ -71,7 +67,6 @@ TEST_CASE("a file that began on a full disk is one of events later", "[trainer][
   }
   const auto path = writer->path();
   writer->scalars(1, {{"one", 1}});
-  writer.reset();  // Which writes what is left.
   const auto records = records_in(path);
   REQUIRE(records.size() == 3);
   CHECK(contains(records[0], "brain.Event:2"));
