@@ -39,6 +39,12 @@ std::string without_ending(const fs::path& path, std::string_view wanted) {
   return path.extension() == wanted ? path.stem().string() : "";
 }
 
+// Where others may write they can guess the name: a link there is not followed.
+worker::UniqueFd open_partial(const std::string& name) {
+  return worker::UniqueFd(
+      ::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+}
+
 // What this class writes. Other programs leave *.partial files too, and a user may name any folder.
 bool is_own_partial(const fs::path& path) {
   const std::string name = without_ending(path.filename(), partial_ending);
@@ -157,12 +163,10 @@ bool CheckpointFolder::try_to_take(std::chrono::milliseconds lock_wait,
 void CheckpointFolder::make_ready() {
   // Found out now rather than at the first save, which may be hours away.
   const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
-  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) {
+  if (!open_partial(probe)) {
     throw UnusableFolderError(fmt::format("--checkpoint-dir: cannot write to {}: {}",
                                           folder_.string(), std::strerror(errno)));
   }
-  ::close(fd);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder_)) {
     if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
@@ -361,7 +365,7 @@ void CheckpointFolder::write_manifest() {
   const fs::path path = folder_ / manifest_name;
   const std::string partial = path.string() + ".partial";
   const std::string text = manifest_text(manifest_);
-  worker::UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  worker::UniqueFd fd = open_partial(partial);
   int cause = fd ? command_line::write_all(fd.get(), text).error : errno;
   if (cause == 0 && ::fsync(fd.get()) != 0) cause = errno;
   fd.reset();

@@ -66,9 +66,10 @@ std::string make_header(const NamedTensors& tensors, const Json& metadata) {
 
 class OutputFile : public SafetensorsSink {
  public:
+  // Of a file that is renamed when it is whole: where others may write they can guess its name.
   explicit OutputFile(const std::filesystem::path& path)
       : name_(path.string()),
-        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) {
     if (!fd_) fail(name_, fmt::format("cannot be created: {}", std::strerror(errno)));
   }
 

@@ -8,7 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+
+#include "command_line/write_all.h"
+#include "worker/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -29,6 +31,12 @@ int read_all(int fd, std::string& bytes) {
 
 // What a file is called until it is whole.
 std::string unfinished_name(const std::filesystem::path& path) { return path.string() + ".new"; }
+
+// Others may write in some folders, as in /tmp, and guess the name: a link there is not followed.
+worker::UniqueFd open_unfinished(const std::string& name, int also = 0) {
+  return worker::UniqueFd(
+      ::open(name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | also, 0666));
+}
 
 }  // namespace
 
@@ -57,12 +65,12 @@ std::string read_whole_file(const std::filesystem::path& path) {
 
 void write_whole_file(const std::filesystem::path& path, std::string_view content) {
   const std::string unfinished = unfinished_name(path);
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << content;
-  file.close();
-  if (!file) {
+  worker::UniqueFd fd = open_unfinished(unfinished, O_TRUNC);
+  int cause = fd ? command_line::write_all(fd.get(), content).error : errno;
+  if (fd && ::close(fd.release()) != 0 && cause == 0) cause = errno;
+  if (cause != 0) {
     throw FileAccessError(
-        fmt::format("{}: cannot be written: {}", unfinished, std::strerror(errno)));
+        fmt::format("{}: cannot be written: {}", unfinished, std::strerror(cause)));
   }
   std::error_code error;
   std::filesystem::rename(unfinished, path, error);
@@ -81,11 +89,9 @@ void require_place_for_file(const std::filesystem::path& path) {
   }
   const std::string unfinished = unfinished_name(path);
   const bool of_another = std::filesystem::exists(unfinished, ignored);  // Who is writing it.
-  const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) {
+  if (!open_unfinished(unfinished)) {
     throw FileAccessError(fmt::format("{}: cannot be made: {}", unfinished, std::strerror(errno)));
   }
-  ::close(fd);
   if (!of_another) std::filesystem::remove(unfinished, ignored);
 }
 

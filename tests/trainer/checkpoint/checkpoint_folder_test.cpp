@@ -113,6 +113,26 @@ TEST_CASE("a step has one checkpoint, the last that was saved of it", "[trainer]
   CHECK_FALSE(std::filesystem::is_symlink(last));
 }
 
+TEST_CASE("a checkpoint is written through no link", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto others = scratch / "others";
+  write_bytes(others, "others");
+  std::filesystem::create_symlink(others, scratch / "writable.partial");
+  CHECK(contains(message_of<CheckpointError>([&] { CheckpointFolder folder(scratch.path()); }),
+                 "cannot write to"));
+  std::filesystem::remove(scratch / "writable.partial");
+  CheckpointFolder folder(scratch.path());
+  for (const char* name :
+       {"epoch_0000_step_0000009.safetensors.partial", "manifest.json.partial"}) {
+    std::filesystem::create_symlink(others, scratch / name);
+    CHECK_THROWS_AS(folder.save({0, 9}, contents()), CheckpointError);
+    std::filesystem::remove(scratch / name);
+  }
+  folder.save({0, 9}, contents());
+  CHECK_NOTHROW(folder.read({0, 9}));
+  CHECK(content_of(others) == "others");
+}
+
 TEST_CASE("the best weights are listed, and are no checkpoint", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());

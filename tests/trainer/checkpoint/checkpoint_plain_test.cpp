@@ -136,6 +136,26 @@ TEST_CASE("one infinity or NaN is found wherever it stands", "[trainer][checkpoi
   CHECK(all_finite({}, FloatKind::Single));
 }
 
+TEST_CASE("a file that gets its name when it is whole is written through no link",
+          "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  write_bytes(folder / "others", "others");
+  std::filesystem::create_symlink(folder / "others", folder / "page.new");
+  CHECK(contains(message_of<FileError>([&] { require_place_for_file(folder / "page"); }),
+                 "page.new: cannot be made"));
+  CHECK(contains(message_of<FileError>([&] { write_whole_file(folder / "page", "page"); }),
+                 "page.new: cannot be written"));
+  CHECK(content_of(folder / "others") == "others");
+  std::filesystem::remove(folder / "page.new");
+
+  // The name itself may be one: it is replaced.
+  std::filesystem::create_symlink(folder / "others", folder / "page");
+  CHECK_NOTHROW(require_place_for_file(folder / "page"));
+  write_whole_file(folder / "page", "page");
+  CHECK(content_of(folder / "page") == "page");
+  CHECK(content_of(folder / "others") == "others");
+}
+
 TEST_CASE("what is no file is not read", "[trainer][checkpoint]") {
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
