@@ -53,6 +53,7 @@ Admission admission_of(const Hello& hello, const Roster& nodes, const AdmissionR
     return refused(why, why);
   }
   std::vector<RoundNode> present;
+  present.reserve(nodes.size());
   for (const Roster::Node& node : nodes) {
     present.push_back(
         {.host = node.hello.host, .from = node.hello.from, .node_rank = node.hello.node_rank});

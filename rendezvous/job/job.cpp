@@ -944,6 +944,7 @@ std::vector<std::size_t> Job::taking_part(TimePoint now) const {
 
 std::vector<RoundNode> Job::round_nodes(const std::vector<std::size_t>& present) const {
   std::vector<RoundNode> nodes;
+  nodes.reserve(present.size());
   for (const std::size_t i : present) {
     const Node& node = nodes_[i];
     nodes.push_back({.host = node.hello.host,

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
@@ -31,12 +32,14 @@ struct RoundLimits {
   bool loopback = false;  // The endpoint is one, so that no other host's node gets here.
 };
 
+// What a node said, as views: all nodes are looked at with each one that comes, and to copy their
+// texts took most of the time in which thousands join.
 struct RoundNode {
-  std::string host;
-  std::string from;              // The address that its connection came from.
+  std::string_view host;
+  std::string_view from;         // The address that its connection came from.
   std::optional<int> node_rank;  // Static: always there, in range and unique (check_hello).
   int nproc = 1;
-  std::string role;
+  std::string_view role;
   bool hosts_endpoint = false;
 };
 

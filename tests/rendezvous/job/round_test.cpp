@@ -17,12 +17,8 @@ RoundLimits elastic_limits(int min, int max) {
   return {
       .elastic = true, .nodes_min = min, .nodes_max = max, .join_timeout = 600s, .last_call = 30s};
 }
-RoundNode node(std::optional<int> rank = {}, int nproc = 1, std::string role = "default") {
-  return {.host = "host-h",
-          .from = "10.0.0.7",
-          .node_rank = rank,
-          .nproc = nproc,
-          .role = std::move(role)};
+RoundNode node(std::optional<int> rank = {}, int nproc = 1, std::string_view role = "default") {
+  return {.host = "host-h", .from = "10.0.0.7", .node_rank = rank, .nproc = nproc, .role = role};
 }
 std::vector<std::size_t> order(const RoundDecision& decision) {
   std::vector<std::size_t> result;
