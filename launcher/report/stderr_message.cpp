@@ -261,15 +261,16 @@ std::string without_middle(std::string_view text, std::size_t bytes_max) {
 
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {
   const Lines lines = split(tail);
+  // A shell reports the death of the program that it ran as 128 + n.
+  if (signal == 0 && exit_code > 128 && exit_code < 128 + SIGRTMIN) signal = exit_code - 128;
   std::string message;
-  if (signal == 0 && exit_code != 0) {
+  if (signal != 0) {
+    message = words_of_signal(lines, signal);
+  } else if (exit_code != 0) {
     message = python_traceback(lines);
     if (message.empty()) message = syntax_error(lines);
     if (message.empty()) message = rust_panic(lines);
-    // A shell reports the death of the program that it ran as 128 + n.
-    if (message.empty() && exit_code > 128) signal = exit_code - 128;
   }
-  if (signal != 0) message = words_of_signal(lines, signal);
   return without_middle(message, message_bytes_max);
 }
 

@@ -20,7 +20,7 @@ namespace ddprun::launcher {
 // files. At most 2000 bytes; of a longer one the middle is left out. "" when nothing is recognised.
 //
 // `exit_code` and `signal` are how the worker ended: a traceback that a program has survived and
-// printed as a warning is not what a signal killed it for.
+// printed as a warning is not what a signal killed it for, be it below a shell.
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal);
 
 // `text` with its middle left out where it is longer than `bytes_max`, cut between lines where that

@@ -199,6 +199,13 @@ TEST_CASE("a shell that reports the abort of its program is understood", "[stder
   CHECK(message_from_stderr(fatal, 139, 0).find("Fatal Python error: Segmentation fault\n") == 0);
   CHECK(message_from_stderr(fatal, 1, 0) == "");  // It ended otherwise: somebody quotes it.
   CHECK(message_from_stderr("malloc(): corrupted top size\n", 139, 0) == "");
+  // What the program had survived before.
+  const std::string survived =
+      "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n"
+      "ValueError: retried\nKilled\n";
+  CHECK(message_from_stderr(survived, 137, 0) == "");
+  CHECK(message_from_stderr(survived, 1, 0).find("ValueError: retried") == 0);
+  CHECK(message_from_stderr(survived, 255, 0).find("ValueError: retried") == 0);
 }
 
 TEST_CASE("what the C library says before it aborts is the message", "[stderr_message]") {
