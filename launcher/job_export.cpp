@@ -27,6 +27,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds export_interval{2};  // Of the history, too.
 constexpr int file_looks = 2;                       // The file is written each so many looks.
 constexpr int trainer_looks = 15;  // Its controller reads reports twice a minute at most.
+constexpr milliseconds metrics_pause{100};
 constexpr milliseconds file_limit{5'000};
 constexpr milliseconds trainer_limit{5'000};
 constexpr std::size_t token_bytes_max = 64 << 10;
@@ -101,9 +102,15 @@ JobSnapshot JobExport::exported() const {
   return job;
 }
 
-std::optional<HttpPage> JobExport::metrics(const std::string& path) const {
+// Who asks again and again, as anybody may who reaches the port, shall not cost a look at all
+// workers each time.
+std::optional<HttpPage> JobExport::metrics(const std::string& path) {
   if (path != "/metrics") return std::nullopt;
-  return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(exported())};
+  if (std::chrono::steady_clock::now() >= metrics_until_) {
+    metrics_ = prometheus_text(exported());
+    metrics_until_ = std::chrono::steady_clock::now() + metrics_pause;
+  }
+  return HttpPage{"text/plain; version=0.0.4; charset=utf-8", metrics_};
 }
 
 std::optional<HttpPage> JobExport::page(const std::string& path) {
@@ -118,6 +125,7 @@ std::optional<HttpPage> JobExport::page(const std::string& path) {
 }
 
 void JobExport::changed() {
+  metrics_until_ = {};
   if (!page_server_) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   history_.add(exported(), std::chrono::duration<double>(now).count());

@@ -6,6 +6,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,7 +39,7 @@ class JobExport {
   void end(int exit_status, std::function<void()> done);
 
  private:
-  std::optional<HttpPage> metrics(const std::string& path) const;
+  std::optional<HttpPage> metrics(const std::string& path);
   std::optional<HttpPage> page(const std::string& path);
   void look_again();
   JobSnapshot exported() const;
@@ -56,6 +57,8 @@ class JobExport {
   bool ended_ = false;
   std::function<void()> last_words_;
   JobHistory history_;
+  std::string metrics_;  // As long as they may be told again.
+  std::chrono::steady_clock::time_point metrics_until_;
   std::unique_ptr<PageServer> metrics_server_, page_server_;
 
   BackgroundCall file_call_;

@@ -61,7 +61,7 @@ PageServer::PageServer(asio::io_context& io, const std::string& host, std::uint1
   if (!error) acceptor.open(place.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(place, error);
-  if (!error) acceptor.listen(page_limits.at_once, error);
+  if (!error) acceptor.listen(4 * page_limits.at_once, error);  // Who comes in a flood waits.
   if (error) {
     throw std::runtime_error(
         fmt::format("{}: cannot listen on {} port {}: {}; give another port, "

@@ -1,6 +1,6 @@
 // One request, one answer, the end of the connection: how the launcher's own loop serves whoever
-// asks about its job, at a Unix socket or a port. Requests have a size, connections a number and a
-// time, so that nobody who asks can hold the loop, or all of its descriptors.
+// asks about its job, at a Unix socket or a port. Requests have a size, connections a number, a
+// time and a pace, so that nobody who asks can hold the loop, or all of its descriptors.
 #pragma once
 
 #include <asio/buffers_iterator.hpp>
@@ -46,14 +46,14 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
         [self = this->shared_from_this()](const asio::error_code& error, Socket socket) {
           if (self->closed_) return;
           // Without a descriptor left (EMFILE) it would be called again at once, for ever.
-          if (error) return self->begin_later();
+          if (error) return self->begin_later(std::chrono::milliseconds(200));
           self->forget_who_has_spoken();
           if (self->served_ < self->limits_.at_once || self->oldest_gives_way()) {
             const auto asker = std::make_shared<Asker>(std::move(socket), self);
             self->silent_.push_back(asker);
             asker->serve();
           }
-          self->begin();
+          self->begin_when_due();
         });
   }
 
@@ -66,6 +66,9 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds burst_time{50};
+
   struct Asker : std::enable_shared_from_this<Asker> {
     Asker(Socket connection, std::shared_ptr<AnswerServer> of)
         : owner(std::move(of)),
@@ -132,8 +135,20 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
     return true;
   }
 
-  void begin_later() {
-    pause_.expires_after(std::chrono::milliseconds(200));
+  // Who asks thousands of times a second is served at the pace that others leave him: the loop has
+  // heartbeats to send, and its core may be a worker's.
+  void begin_when_due() {
+    const auto now = Clock::now();
+    if (now >= burst_ends_) {
+      burst_ends_ = now + burst_time;
+      taken_ = 0;
+    }
+    if (++taken_ < limits_.at_once) return begin();
+    begin_later(burst_ends_ - now);
+  }
+
+  void begin_later(Clock::duration delay) {
+    pause_.expires_after(delay);
     pause_.async_wait([self = this->shared_from_this()](const asio::error_code& error) {
       if (!error && !self->closed_) self->begin();
     });
@@ -143,6 +158,8 @@ class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>>
   Answer answer_;
   asio::steady_timer pause_;
   int served_ = 0;
+  Clock::time_point burst_ends_;
+  int taken_ = 0;  // Connections in this burst, of which there are `at_once` at most.
   std::deque<std::weak_ptr<Asker>> silent_;  // In the order in which they came.
   bool closed_ = false;
 };

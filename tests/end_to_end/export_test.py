@@ -223,6 +223,27 @@ class Metrics(unittest.TestCase):
             self.assertEqual(sample(last, r'ddprun_node_state\{.*state="running"\}'), 0)
             self.assertEqual([path.name for path in job.folder.iterdir() if "prom" in path.name], ["job.prom"])
 
+    def test_who_asks_again_at_once_gets_the_same_metrics(self):
+        with Job("--metrics-port", "0") as job:
+            url = job.url("metrics")
+            began = time.monotonic()
+            answers = [get(url) for _ in range(100)]
+            looks = 2 + (time.monotonic() - began) / 0.1
+            self.assertLessEqual(len(set(answers)), looks)
+            self.assertEqual(job.finish(), 0, job.said())
+
+    def test_who_asks_without_end_is_answered_at_a_pace(self):
+        with Job("--metrics-port", "0") as job:
+            url = urllib.parse.urlsplit(job.url("metrics"))
+            began = time.monotonic()
+            for _ in range(400):
+                with socket.create_connection((url.hostname, url.port), timeout=patience(LIMIT_S)) as one:
+                    one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                    self.assertIn(b"200 OK", one.recv(15))
+            self.assertGreaterEqual(time.monotonic() - began, 0.5)  # 12 bursts of 32 have gone by.
+            self.assertIn("ddprun_info", get(url.geturl()))
+            self.assertEqual(job.finish(), 0, job.said())
+
     def test_the_last_metrics_have_what_the_workers_said_last(self):
         for how in ("SIGTERM", "success"):
             with self.subTest(how=how), Job("--metrics-file", "job.prom", "--metrics-port", "0",
