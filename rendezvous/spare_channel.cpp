@@ -2,6 +2,7 @@
 // nothing, and no error.
 #include "rendezvous/spare_channel.h"
 
+#include <locale>
 #include <sstream>
 
 namespace ddprun::rendezvous {
@@ -69,6 +70,7 @@ std::string death_marks_text(const DeathMarkSet& set) {
 
 std::optional<DeathMarkSet> read_death_marks(const std::string& text) {
   std::istringstream words(text);
+  words.imbue(std::locale::classic());  // The program's own may take a space into a number.
   DeathMarkSet set;
   if (!(words >> set.id) || set.id < 0) return std::nullopt;
   for (std::string word; words >> word;) {

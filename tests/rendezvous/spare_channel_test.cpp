@@ -2,6 +2,7 @@
 #include "rendezvous/spare_channel.h"
 
 #include "tests/testing/catch.h"
+#include "tests/testing/spaced_numbers.h"
 
 using namespace ddprun::rendezvous;
 
@@ -59,4 +60,13 @@ TEST_CASE("death marks survive the way through the environment", "[rendezvous][s
     INFO(wrong);
     CHECK_FALSE(read_death_marks(wrong));
   }
+}
+
+TEST_CASE("death marks are read in a program whose locale has spaces in numbers",
+          "[rendezvous][spares]") {
+  const ddprun::testing::SpacedNumbers locale;
+  const auto marks = read_death_marks("7 123:1 456:2");
+  REQUIRE(marks);
+  CHECK(marks->id == 7);
+  CHECK(marks->marks.size() == 2);
 }

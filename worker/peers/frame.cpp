@@ -1,6 +1,7 @@
 // Frames of the TCP connections between ranks: names and checks.
 #include "worker/peers/frame.h"
 
+#include <locale>
 #include <sstream>
 
 namespace ddprun::worker {
@@ -66,6 +67,7 @@ const char* name_of(ReduceOp op) {
 
 std::string to_string(const Call& call) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // Not the program's own, which may group digits.
   text << name_of(call.kind) << '(';
   if (call.kind == CallKind::Allocate) {
     text << call.count << " bytes";

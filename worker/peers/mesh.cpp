@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <locale>
 #include <memory>
 #include <sstream>
 
@@ -125,7 +126,9 @@ void tune(int fd, bool watch) {
 }  // namespace
 
 std::string to_text(const PeerAddress& a) {
+  // The words are parted by spaces, and a program's global locale may put some into numbers.
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << "3 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
       << ' ' << a.segment.fd << ' ' << a.segment.bytes << ' '
       << (a.segment.token.empty() ? "-" : a.segment.token) << (a.encrypts ? " sealed" : " plain")
@@ -135,6 +138,7 @@ std::string to_text(const PeerAddress& a) {
 
 PeerAddress parse_peer_address(const std::string& text, int rank) {
   std::istringstream in(text);
+  in.imbue(std::locale::classic());
   PeerAddress a;
   int version = 0;
   std::string kind;

@@ -67,10 +67,10 @@ void check_sparse(const NamedTensor& parameter, const Communicator& communicator
 
 std::string describe_tensor(const char* kind, const std::string& name, const at::Tensor& tensor) {
   const std::string layout = tensor.layout() == at::kStrided
-                                 ? c10::str("strides ", tensor.strides())
-                                 : c10::str("layout ", tensor.layout());
-  return c10::str(kind, " '", name, "' ", tensor.scalar_type(), " ", tensor.sizes(), " ", layout,
-                  tensor.requires_grad() ? "" : " without gradient");
+                                 ? agreement_line("strides ", tensor.strides())
+                                 : agreement_line("layout ", tensor.layout());
+  return agreement_line(kind, " '", name, "' ", tensor.scalar_type(), " ", tensor.sizes(), " ",
+                        layout, tensor.requires_grad() ? "" : " without gradient");
 }
 
 std::shared_ptr<torch::nn::Module> not_null(std::shared_ptr<torch::nn::Module> module) {
@@ -172,13 +172,13 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
       lines.push_back(describe_tensor("buffer", item.key(), item.value()));
   }
   const BucketLimits limits = bucket_limits(communicator_, options_);
-  lines.push_back(
-      c10::str("options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
-               ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
-               options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
-               ", init_sync ", options_.init_sync, ", communication_hook ",
-               options_.communication_hook ? options_.communication_hook->description() : "none",
-               ", sum ", options_.sum));
+  lines.push_back(agreement_line(
+      "options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
+      ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
+      options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers, ", init_sync ",
+      options_.init_sync, ", communication_hook ",
+      options_.communication_hook ? options_.communication_hook->description() : "none", ", sum ",
+      options_.sum));
   return lines;
 }
 

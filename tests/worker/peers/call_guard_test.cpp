@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/spaced_numbers.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::worker;
@@ -33,6 +34,10 @@ TEST_CASE("collectives are numbered, and messages by peer and direction", "[work
   const Call call =
       guard.begin(CallKind::Broadcast, 4, DataType::Float32, {data}, ReduceOp::Sum, 2);
   CHECK(to_string(call) == "broadcast(count=4, float32, root=2), call 2");
+  {
+    const ddprun::testing::SpacedNumbers locale;
+    CHECK(to_string(Call{.sequence = 1'000, .kind = CallKind::Barrier}) == "barrier(), call 1000");
+  }
 
   const auto message = [&](int peer, bool sends) {
     return guard.begin_message("isend", data, 4, DataType::Float32, peer, sends).sequence;

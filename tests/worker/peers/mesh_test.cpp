@@ -19,6 +19,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/spaced_numbers.h"
 #include "tests/worker/own_page.h"
 #include "tests/worker/peers/letter_key.h"
 
@@ -146,6 +147,22 @@ TEST_CASE("hundreds of ranks may call before the first one is answered", "[mesh]
     REQUIRE(::poll(&connected, 1, static_cast<int>(patience(10s).count())) == 1);
     REQUIRE((connected.revents & POLLERR) == 0);
   }
+}
+
+TEST_CASE("an address is the same text in programs of any locale", "[mesh]") {
+  PeerAddress address{.ip = "127.0.0.1", .port = 29'500, .secret = "word", .segment = {}};
+  address.segment.pid = 123'456;
+  address.segment.bytes = 4'202'496;
+  address.world_size = 1'024;
+  const std::string plain = to_text(address);
+
+  const ddprun::testing::SpacedNumbers locale;
+  CHECK(to_text(address) == plain);
+  const PeerAddress read = parse_peer_address(plain, 0);
+  CHECK(read.port == 29'500);
+  CHECK(read.segment.pid == 123'456);
+  CHECK(read.segment.bytes == 4'202'496);
+  CHECK(read.world_size == 1'024);
 }
 
 TEST_CASE("a rank whose address is of another version is named, and its words are not shown",

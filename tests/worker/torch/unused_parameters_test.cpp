@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/spaced_numbers.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/data_parallel.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -523,6 +524,18 @@ TEST_CASE("ranks with different models are told which parameter differs", "[work
             "on rank 2, it has parameter 'weight' Float [5, 4]") != std::string::npos);
   CHECK(message_of<ModelMismatch>(errors[0]).find("rank 2's differs") != std::string::npos);
   CHECK(message_of<ModelMismatch>(errors[1]).find("rank 2's differs") != std::string::npos);
+}
+
+// Each of several hosts may have a locale of its own, of the same model.
+TEST_CASE("a model is told in words that no locale changes", "[worker][ddp]") {
+  const testing::SpacedNumbers locale;
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    Linear net(1'000, communicator.rank() + 1);
+    DistributedDataParallel ddp(net, communicator);
+  });
+
+  CHECK(message_of<ModelMismatch>(errors[1]).find("[2, 1000] strides [1000, 1]") !=
+        std::string::npos);
 }
 
 TEST_CASE("a difference is a changed, a missing or an additional line", "[worker][ddp]") {

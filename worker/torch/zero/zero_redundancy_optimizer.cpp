@@ -70,10 +70,11 @@ void check_optimizer(const Optimizer& made, const ParamGroups& groups) {
 }
 
 std::vector<std::string> describe(const Optimizer& optimizer, const ParamGroups& groups) {
-  std::vector<std::string> lines{c10::str("optimizer ", c10::demangle(typeid(optimizer).name()))};
+  std::vector<std::string> lines{
+      agreement_line("optimizer ", c10::demangle(typeid(optimizer).name()))};
   for_each_parameter(groups, [&](std::size_t g, std::size_t p, const at::Tensor& parameter) {
-    lines.push_back(c10::str(name_of(g, p), " ", parameter.scalar_type(), " ", parameter.sizes(),
-                             " strides ", parameter.strides()));
+    lines.push_back(agreement_line(name_of(g, p), " ", parameter.scalar_type(), " ",
+                                   parameter.sizes(), " strides ", parameter.strides()));
   });
   return lines;
 }
