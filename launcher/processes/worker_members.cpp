@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/kill_tree.h"
 
@@ -51,12 +53,18 @@ std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders, const std::s
 
 void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::set<int>& kept,
                         int session) {
-  for (const ProcessRow& row : of(leaders, kept)) {
+  const std::vector<ProcessRow> rows = of(leaders, kept);
+  for (const ProcessRow& row : rows) {
     if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
     if (outlives_workers(row)) continue;
     if (!asked_.insert(row.pid).second) continue;
     ::kill(row.pid, signal);
     if (row.state == 'T') ::kill(row.pid, SIGCONT);  // A stopped process could not answer.
+  }
+  // Who is not reaped is there, with its group, also where no /proc is mounted to tell of it.
+  for (const int pid : leaders) {
+    const bool told = std::ranges::any_of(rows, [&](const auto& row) { return row.pid == pid; });
+    if (!told && session == 0 && asked_.insert(pid).second) ::kill(-pid, signal);
   }
 }
 

@@ -295,6 +295,23 @@ TEST_CASE("no descriptor for a worker's end is a start error, and nothing is lef
   if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
 }
 
+TEST_CASE("a worker is asked to end also where /proc is not mounted", "[group]") {
+  int error_number = 0;
+  auto worker = ChildProcess::spawn({.argv = {"/bin/sleep", "1000"}}, error_number);
+  REQUIRE(worker);
+
+  const bool tried = ddprun::testing::with_failing_calls(
+      {{__NR_openat}}, ENOENT, [&] { WorkerMembers().ask({worker->pid()}, SIGTERM, {}); });
+  worker->send_to_group(SIGKILL);  // Who has got the other signal dies of that one.
+  pollfd ended{worker->pidfd(), POLLIN, 0};
+  ::poll(&ended, 1, -1);
+  const auto status = worker->reap();
+
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  REQUIRE(status);
+  CHECK(status->signal == SIGTERM);
+}
+
 TEST_CASE("no descriptor for a spare's end costs the spare, and not the job", "[group]") {
   const bool tried = without_duplicates([] {
     const ddprun::testing::HeardLog heard;
