@@ -137,7 +137,9 @@ TEST_CASE("static: node 0 listens on the endpoint's address and the others join"
 
 TEST_CASE("a name that means loopback here must not shut the other nodes out",
           "[launcher][endpoint]") {
-  CHECK(plan_endpoint(nodes(2, "this"), machine({"127.0.1.1"})).bind_address.empty());
+  const EndpointPlan plan = plan_endpoint(nodes(2, "this"), machine({"127.0.1.1"}));
+  CHECK(plan.bind_address.empty());
+  CHECK(plan.master_addr == "this");  // The others know it by that name.
   CHECK(plan_endpoint(nodes(2, "this"), machine({"127.0.1.1", "10.0.0.5"})).bind_address ==
         "10.0.0.5");
 }
@@ -169,6 +171,7 @@ TEST_CASE("who listens everywhere tells its workers an address that others reach
     const EndpointPlan plan = plan_endpoint(options, machine({everywhere}));
     CHECK(plan.bind_address.empty());
     CHECK(plan.master_addr == "10.0.0.5");
+    CHECK(plan.address_from == EndpointPlan::AddressFrom::Machine);
     EndpointFacts alone = machine({everywhere});
     alone.own_addresses = {"127.0.0.1", "::1", "fe80::1%eth0"};
     CHECK(plan_endpoint(options, alone).master_addr == everywhere);
@@ -178,7 +181,9 @@ TEST_CASE("who listens everywhere tells its workers an address that others reach
     CHECK(only.master_addr == "10.0.0.5");
     CHECK(only.warning.empty());
     options.local_addr = "192.168.0.5";
-    CHECK(plan_endpoint(options, machine({everywhere})).master_addr == "192.168.0.5");
+    const EndpointPlan given = plan_endpoint(options, machine({everywhere}));
+    CHECK(given.master_addr == "192.168.0.5");
+    CHECK(given.address_from == EndpointPlan::AddressFrom::LocalAddr);
     options.node_rank = 1;
     CHECK(plan_endpoint(options, machine({everywhere})).master_addr == everywhere);
   }
