@@ -63,7 +63,8 @@ LaunchOptions started_node_options(const NodeChannel& starter, const std::string
       parse_options(arguments, own_variable, launcher_path, "ddprun", StartedBy::HostsLauncher);
   if (request.any_port) options.endpoint_port = 0;
   if (request.is_host) options.is_host = request.is_host;
-  if (!note.empty()) options.notes.insert(options.notes.begin(), std::move(note));
+  options.notes.clear();  // What they say of the options was told where these were typed.
+  if (!note.empty()) options.notes.push_back(std::move(note));
   return options;
 }
 

@@ -581,6 +581,16 @@ TEST_CASE("17.3: nodes of an elastic job read no platform of their hosts") {
   CHECK(contains(result.output, "[host-b] started"));
 }
 
+TEST_CASE("17.3: what has no effect is told once, and not by each host") {
+  const Place place;
+  const ProcessResult result =
+      run(launch({"-H", "localhost,host-b", "--rdzv-conf", "rank=0"}) + shell("echo started"), 60s,
+          without_sshd(place));
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "--rdzv-conf rank has no effect") == 1);
+}
+
 TEST_CASE("17.3: what is wrong with the options is told here, once, before any host is asked") {
   const auto told = [](const std::vector<std::string>& options) {
     const ProcessResult result = run(launch(options) + shell("true"), 30s);
