@@ -190,7 +190,7 @@ TEST_CASE("where only the current folder can be written, error files go there") 
   const auto result =
       run({"unshare", "--map-root-user", "--mount", "sh", "-c",
            "mount -t tmpfs none /mnt && cd /mnt && for place in /tmp /var/tmp; do "
-           "mount --bind $place $place && mount -o remount,ro,bind $place || exit 77; done; "
+           "mount --rbind $place $place && mount -o remount,ro,bind $place || exit 77; done; "
            "unset TMPDIR TEMP TMP; exec " +
                binary("ddprun") + " --standalone sh -c 'echo it is $TORCHELASTIC_ERROR_FILE'"},
           20s);
