@@ -17,11 +17,10 @@ bool is_out_of_memory(const std::exception& error, const std::string& text) {
          text.find("DefaultCPUAllocator: ") != std::string::npos;
 }
 
-// Of std::thread, which says nothing but the system's word for EAGAIN.
-bool is_out_of_threads(const std::exception& error, const std::string& text) {
+// Of std::thread, which says nothing but the system's word for `why`.
+bool got_no_thread(const std::exception& error, const std::string& text, std::errc why) {
   const auto* of_system = dynamic_cast<const std::system_error*>(&error);
-  return of_system != nullptr && of_system->code().message() == text &&
-         of_system->code() == std::errc::resource_unavailable_try_again;
+  return of_system != nullptr && of_system->code().message() == text && of_system->code() == why;
 }
 
 }  // namespace
@@ -36,7 +35,14 @@ std::string failure_text(const std::exception& error) {
         "here, or raise the limit (ulimit -v, the container's or the scheduler's)",
         text);
   }
-  if (is_out_of_threads(error, text)) {
+  if (got_no_thread(error, text, std::errc::operation_not_permitted)) {
+    return fmt::format(
+        "cannot start another thread ({}): this container's seccomp rules refuse clone3, by which "
+        "threads are started, as those of Docker before 20.10.10 do: update Docker and libseccomp, "
+        "or docker run --security-opt seccomp=unconfined",
+        text);
+  }
+  if (got_no_thread(error, text, std::errc::resource_unavailable_try_again)) {
     return fmt::format(
         "cannot start another thread ({}): raise the limit of processes and threads (ulimit -u, "
         "the container's pids limit), or give fewer --workers",

@@ -56,7 +56,9 @@ LifeWatch::LifeWatch(std::vector<std::uint32_t*> words, OnEnding on_ending)
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {  // Which does not say what could not be had.
-    throw std::system_error(error.code(), "cannot start a thread (ulimit -u, ulimit -d)");
+    const bool limited = error.code() == std::errc::resource_unavailable_try_again;
+    throw std::system_error(error.code(), limited ? "cannot start a thread (ulimit -u, ulimit -d)"
+                                                  : "cannot start a thread");
   }
 }
 

@@ -16,6 +16,14 @@ using Lines = std::vector<std::string_view>;
 // Lines of stderr that count when the worker left no message: the last words, not the whole story.
 constexpr std::size_t last_words = 5;
 
+// glibc 2.34 and later take another call for threads, and the usual one only where this one is not
+// known: rules that do not know it either must answer ENOSYS, and older ones answer EPERM.
+constexpr std::string_view threads_refused =
+    "this container's seccomp rules refuse clone3, by which threads are started, as those of "
+    "Docker "
+    "before 20.10.10 do: update Docker and libseccomp, or docker run --security-opt "
+    "seccomp=unconfined";
+
 struct Row {
   // Any of them, in one line: parts that stand in this order, '*' between them; '^' is the line's
   // begin.
@@ -204,6 +212,10 @@ const std::vector<Row>& rows() {
       {{"No space left on device", "[Errno 28]", "Disk quota exceeded"},
        false,
        "a disk is full (df -h, df -i; also /tmp and /dev/shm): free some, or set TMPDIR"},
+      {{"Thread creation failed: Operation not permitted",
+        "pthread_create failed*Operation not permitted"},
+       false,
+       threads_refused},
       {{"can't start new thread", "Resource temporarily unavailable", "[Errno 11]"},
        false,
        "the limit of processes and threads is reached (ulimit -u, the container's pids limit)"},
@@ -362,6 +374,10 @@ std::string advice_for(const FirstCause& cause) {
   if (start_failed && cause.message.find("Resource temporarily unavailable") != std::string::npos) {
     return "the limit of processes and threads is reached: raise it (ulimit -u, or the container's "
            "pids limit)";
+  }
+  if (start_failed &&
+      cause.message.find("a thread: Operation not permitted") != std::string::npos) {
+    return std::string(threads_refused);
   }
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
   if (cause.hung_ms > 0) {

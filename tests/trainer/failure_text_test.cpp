@@ -50,6 +50,9 @@ TEST_CASE("a thread that cannot be started is called so", "[trainer]") {
   CHECK(failure_text(std::system_error(none_left)) ==
         "cannot start another thread (Resource temporarily unavailable): raise the limit of "
         "processes and threads (ulimit -u, the container's pids limit), or give fewer --workers");
+  const auto refused = std::make_error_code(std::errc::operation_not_permitted);
+  CHECK(contains(failure_text(std::system_error(refused)),
+                 "(Operation not permitted): this container's seccomp rules refuse clone3"));
   // Of something else that says itself what it is.
   CHECK(failure_text(std::system_error(none_left, "cannot read it")) ==
         "cannot read it: Resource temporarily unavailable");

@@ -208,14 +208,20 @@ TEST_CASE("16.5: only an end that is coming, and a failure, is foreseen", "[life
 
 TEST_CASE("a watch that gets no thread says what could not be had", "[life_watch]") {
   const ProgressPages pages(1);
-  std::string message;
-  const bool tried =
-      ddprun::testing::with_failing_calls({{__NR_clone3}, {__NR_clone}}, EAGAIN, [&] {
-        message = ddprun::testing::message_of<std::system_error>(
-            [&] { const LifeWatch watch(pages.life_words(), [](int) {}); });
-      });
+  bool tried = false;
+  const auto message = [&](int error) {
+    std::string said;
+    tried = ddprun::testing::with_failing_calls({{__NR_clone3}, {__NR_clone}}, error, [&] {
+      said = ddprun::testing::message_of<std::system_error>(
+          [&] { const LifeWatch watch(pages.life_words(), [](int) {}); });
+    });
+    return said;
+  };
+  const std::string limited = message(EAGAIN);
+  const std::string refused = message(EPERM);  // By a container's rules, and no limit.
   if (!tried) DDPRUN_SKIP("this kernel or container has no seccomp filters");
-  CHECK(message.starts_with("cannot start a thread (ulimit -u, ulimit -d): "));
+  CHECK(limited.starts_with("cannot start a thread (ulimit -u, ulimit -d): "));
+  CHECK(refused == "cannot start a thread: Operation not permitted");
 }
 
 TEST_CASE("16.5: a holder that becomes another program is told of, but goes on", "[life_watch]") {

@@ -126,6 +126,7 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"OSError: [Errno 24] Too many open files: '/data/x'", "open files"},
       {"OSError: [Errno 8] Exec format error: './tool'", "another kind of machine"},
       {"RuntimeError: can't start new thread", "processes and threads"},
+      {"libgomp: Thread creation failed: Operation not permitted", "refuse clone3"},
       {"OSError: [Errno 30] Read-only file system: '/x'", "read-only"},
   };
   for (const Known& known : table) {
@@ -232,6 +233,7 @@ TEST_CASE("a launcher that may have no more files or processes is told which lim
     CHECK(contains(for_start(what), "ulimit -u, or the container's pids limit"));
   }
   CHECK(for_start("cannot start worker 0: 'train': Permission denied") == "");
+  CHECK(contains(for_start("cannot start a thread: Operation not permitted"), "refuse clone3"));
 }
 
 TEST_CASE("source lines that a traceback quotes are not words of the failure", "[failure_advice]") {
