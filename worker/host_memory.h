@@ -9,18 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 namespace ddprun::worker {
 
 inline constexpr std::uint64_t unlimited_memory = UINT64_MAX;
 
-// Of /proc/meminfo: what can be had without taking any of it from other programs, and free swap.
-// unlimited_memory where it does not say.
-std::uint64_t memory_left_in(std::string_view meminfo);
-
-// In bytes, under `root`, where tests have a /proc and a /sys of their own. unlimited_memory where
-// nothing tells. A hundred microseconds.
+// In bytes: what can be had without taking any of it from other programs, and free swap, or less
+// where a control group has less. Under `root`, where tests have a /proc and a /sys of their own.
+// unlimited_memory where nothing tells. Some hundred microseconds.
 std::uint64_t memory_left(const std::string& root = "");
 
 // "8.0 GiB of memory are asked for, and 3.1 GiB are left"; empty where there is enough.

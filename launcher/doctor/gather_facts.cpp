@@ -22,22 +22,23 @@
 
 #include "launcher/doctor/gpu_states.h"
 #include "launcher/doctor/machine_files.h"
-#include "launcher/machine/control_group.h"
-#include "launcher/machine/kernel_files.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/nvml.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
 #include "launcher/options/values.h"
 #include "launcher/output/run_directory.h"
+#include "rendezvous/control_group.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/interface_addresses.h"
+#include "rendezvous/kernel_files.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
 
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::first_line_of;
 constexpr std::chrono::seconds resolver_most{4};
 // It takes a second for each GPU where nothing keeps it ready (nvidia-persistenced).
 constexpr std::chrono::seconds driver_most{10};
@@ -214,7 +215,7 @@ MachineFacts gather_facts(const std::vector<std::string>& names, const std::stri
   facts.temporary = space_of(temporary && !temporary->empty() ? *temporary : "/tmp");
   if (!facts.temporary.problem.empty()) facts.temporary_instead = first_that_can_be_written();
   facts.memory_available = read_available_memory("");
-  const ControlGroup group = read_control_group("");
+  const rendezvous::ControlGroup group = rendezvous::read_control_group("");
   facts.cgroup_memory_max = group.memory_max;
   facts.cgroup_memory_used = group.memory_used;
   facts.cgroup_cpus = group.cpus;

@@ -9,12 +9,14 @@
 #include <sstream>
 #include <system_error>
 
-#include "launcher/machine/kernel_files.h"
+#include "rendezvous/kernel_files.h"
 
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using rendezvous::first_line_of;
+using rendezvous::named_number;
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug ..."; the open module has
 // other words before the number.

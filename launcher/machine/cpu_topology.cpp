@@ -13,14 +13,15 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/machine/control_group.h"
-#include "launcher/machine/kernel_files.h"
+#include "rendezvous/control_group.h"
+#include "rendezvous/kernel_files.h"
 #include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using rendezvous::first_line_of;
 using rendezvous::parse_number;
 
 constexpr int affinity_bits_max = 1 << 17;
@@ -199,7 +200,7 @@ CpuTopology read_cpu_topology(const std::string& root, const std::vector<int>& a
   CpuTopology topology{.cpus = read_cpus(root, allowed)};
   const bool single_node = numbered_entries(root + "/sys/devices/system/node", "node").size() <= 1;
   topology.gpu_nodes = visible_nodes(read_gpus(root, single_node), visible_devices);
-  topology.quota = read_control_group(root).cpus;
+  topology.quota = rendezvous::read_control_group(root).cpus;
   return topology;
 }
 

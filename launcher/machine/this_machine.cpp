@@ -17,17 +17,15 @@
 #include <cstdlib>
 #include <system_error>
 
-#include "launcher/machine/control_group.h"
 #include "launcher/machine/cpu_topology.h"
+#include "rendezvous/control_group.h"
 
 namespace ddprun::launcher {
 
 int usable_cpus() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
 
 int cpus_at_once() {
-  const double quota = read_control_group("").cpus;
-  const int usable = usable_cpus();
-  return quota > 0 && quota < usable ? std::max(1, static_cast<int>(quota)) : usable;
+  return rendezvous::cpus_at_once(rendezvous::read_control_group(""), usable_cpus());
 }
 
 int free_port() {

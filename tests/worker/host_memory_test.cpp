@@ -56,15 +56,19 @@ bool refuses_too_much(Communicator& communicator) {
 }  // namespace
 
 TEST_CASE("what is left is what is available and free swap", "[worker][memory]") {
-  const std::string text =
-      "MemTotal:       16000000 kB\nMemFree:          100 kB\nMemAvailable:    4194304 kB\n"
-      "SwapTotal:       2097152 kB\nSwapFree:        1048576 kB\n";
-  CHECK(memory_left_in(text) == 5 * gib);
-  CHECK(memory_left_in("MemAvailable: 0 kB\n") == 0);
-  CHECK(memory_left_in("MemAvailable: 8 kB") == 8 * 1024);
-  CHECK(memory_left_in("MemTotal: 16000000 kB\n") == unlimited_memory);
-  CHECK(memory_left_in("") == unlimited_memory);
-  CHECK(memory_left_in("MemAvailable: some\n") == unlimited_memory);
+  const TemporaryFolder root;
+  const auto left_where = [&](const std::string& meminfo) {
+    write(root / "proc/meminfo", meminfo);
+    return memory_left(root.path());
+  };
+  CHECK(left_where("MemTotal:       16000000 kB\nMemFree:          100 kB\n"
+                   "MemAvailable:    4194304 kB\nSwapTotal:       2097152 kB\n"
+                   "SwapFree:        1048576 kB\n") == 5 * gib);
+  CHECK(left_where("MemAvailable: 0 kB\n") == 0);
+  CHECK(left_where("MemAvailable: 8 kB") == 8 * 1024);
+  CHECK(left_where("MemTotal: 16000000 kB\n") == unlimited_memory);
+  CHECK(left_where("") == unlimited_memory);
+  CHECK(left_where("MemAvailable: some\n") == unlimited_memory);
 }
 
 TEST_CASE("a control group on the way to the root may leave less", "[worker][memory]") {

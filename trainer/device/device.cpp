@@ -14,6 +14,7 @@
 
 #include "trainer/device/gpu_places.h"
 #include "worker/communicator_modules.h"
+#include "worker/cpus_at_once.h"
 #include "worker/network_interface.h"
 #include "worker/torch/choose_device.h"
 #include "worker/worker_env.h"
@@ -124,10 +125,11 @@ void tune_process(const worker::WorkerEnv& env, bool one_thread) {
   mallopt(M_TOP_PAD, heap_growth_bytes);
   // Numbers next to 0 take a slow path in many processors, and mean nothing to training.
   at::globalContext().setFlushDenormal(true);
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   // torchrun's default, also where no launcher has set it: workers would fight for the cores.
-  if (std::getenv("OMP_NUM_THREADS") == nullptr && (one_thread || env.local_world_size > 1)) {
-    at::set_num_threads(1);
-  }
+  if (one_thread || env.local_world_size > 1) return at::set_num_threads(1);
+  const int threads = worker::cpus_at_once();
+  if (threads < at::get_num_threads()) at::set_num_threads(threads);
 }
 
 void set_gpu_arithmetic(const TrainOptions& options) {

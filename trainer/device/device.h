@@ -20,7 +20,8 @@ struct DeviceAndPeers {
 // Settings of the whole process, before it allocates tensors: memory stays with the process
 // instead of going back to the kernel after each step, denormal numbers count as zero, and one
 // computing thread per worker where several share the machine, or where results must not depend on
-// how many do (unless OMP_NUM_THREADS says otherwise).
+// how many do; no more than a container's quota has CPUs for a worker alone (unless OMP_NUM_THREADS
+// says otherwise).
 void tune_process(const worker::WorkerEnv& env, bool one_thread);
 
 // Whether a GPU will compute; loads the CUDA module then, and makes no context. For who asks

@@ -1,11 +1,11 @@
 // By streams, since such files have no size.
-#include "launcher/machine/kernel_files.h"
+#include "rendezvous/kernel_files.h"
 
 #include <charconv>
 #include <fstream>
 #include <system_error>
 
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 namespace {
 
 std::optional<std::uint64_t> number_in(const std::string& text) {
@@ -38,4 +38,4 @@ std::optional<std::uint64_t> named_number(const std::string& path, const std::st
   return std::nullopt;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::rendezvous

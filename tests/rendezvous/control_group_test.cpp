@@ -1,5 +1,5 @@
 // Limits of control groups in folders like the kernel's.
-#include "launcher/machine/control_group.h"
+#include "rendezvous/control_group.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 
-using namespace ddprun::launcher;
+using namespace ddprun::rendezvous;
 using namespace ddprun::testing;
 
 namespace {
@@ -46,6 +46,7 @@ TEST_CASE("17.3: limits of control groups of both versions are read, the least o
   const ControlGroup found = read_control_group(root.path());
   CHECK(found.memory_max == 1'073'741'824);
   CHECK(found.memory_used == 500'000'000);
+  CHECK(found.memory_left == 573'741'824);
   CHECK(found.cpus == 1.5);
   CHECK(found.pids_max == 512);
 }
@@ -55,5 +56,14 @@ TEST_CASE("a machine without control groups limits nothing", "[machine]") {
   const ControlGroup found = read_control_group(root.path());
   CHECK(found.cpus == 0);
   CHECK(found.memory_max == ControlGroup::unlimited);
+  CHECK(found.memory_left == ControlGroup::unlimited);
   CHECK(found.pids_max == ControlGroup::unlimited);
+}
+
+TEST_CASE("of a quota whole CPUs can be kept busy, and one at least", "[machine]") {
+  CHECK(cpus_at_once({}, 8) == 8);
+  CHECK(cpus_at_once({.cpus = 0.5}, 8) == 1);
+  CHECK(cpus_at_once({.cpus = 2.9}, 8) == 2);
+  CHECK(cpus_at_once({.cpus = 16}, 8) == 8);
+  CHECK(cpus_at_once({}, 0) == 1);
 }

@@ -1,6 +1,6 @@
 // A limit of a control group holds for all below it, so the least one on the way to the root
 // counts.
-#include "launcher/machine/control_group.h"
+#include "rendezvous/control_group.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,9 +9,9 @@
 #include <system_error>
 #include <vector>
 
-#include "launcher/machine/kernel_files.h"
+#include "rendezvous/kernel_files.h"
 
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,14 +32,22 @@ std::vector<std::string> group_folders(const std::string& mount, const std::stri
 constexpr std::uint64_t beyond_any_memory = std::uint64_t{1} << 60;  // Version 1's "no limit".
 
 // Files that are read again are given back when memory runs short, so they are not counted as used.
+// Before it kills, the kernel takes back all files and names of files that are kept in memory.
 void take_memory(const std::string& folder, const char* limit_file, const char* used_file,
-                 const char* cache_name, ControlGroup& group) {
+                 const std::string& prefix, ControlGroup& group) {
   const auto limit = number_of_file(folder + limit_file);
-  if (!limit || *limit >= std::min(beyond_any_memory, group.memory_max)) return;
-  group.memory_max = *limit;
+  if (!limit || *limit >= beyond_any_memory) return;
   const std::uint64_t used = number_of_file(folder + used_file).value_or(0);
-  const std::uint64_t cache = named_number(folder + "/memory.stat", cache_name).value_or(0);
-  group.memory_used = used - std::min(used, cache);
+  const auto held = [&](const char* name) {
+    return named_number(folder + "/memory.stat", prefix + name).value_or(0);
+  };
+  const std::uint64_t inactive = held("inactive_file ");
+  const std::uint64_t kept = inactive + held("active_file ") + held("slab_reclaimable ");
+  const std::uint64_t taken = used - std::min(used, kept);
+  group.memory_left = std::min(group.memory_left, *limit - std::min(*limit, taken));
+  if (*limit >= group.memory_max) return;
+  group.memory_max = *limit;
+  group.memory_used = used - std::min(used, inactive);
 }
 
 void take_cpus(double quota, double period, ControlGroup& group) {
@@ -56,7 +64,7 @@ void take_pids(const std::string& folder, ControlGroup& group) {
 
 void read_version_two(const std::string& mount, const std::string& path, ControlGroup& group) {
   for (const std::string& folder : group_folders(mount, path)) {
-    take_memory(folder, "/memory.max", "/memory.current", "inactive_file ", group);
+    take_memory(folder, "/memory.max", "/memory.current", "", group);
     take_pids(folder, group);
     std::istringstream cpu(first_line_of(folder + "/cpu.max"));
     double quota = 0, period = 0;
@@ -68,8 +76,7 @@ void read_version_one(const std::string& mount, const std::string& controller,
                       const std::string& path, ControlGroup& group) {
   for (const std::string& folder : group_folders(mount, path)) {
     if (controller == "memory") {
-      take_memory(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                  "total_inactive_file ", group);
+      take_memory(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_", group);
     } else if (controller == "pids") {
       take_pids(folder, group);
     } else {
@@ -108,4 +115,9 @@ ControlGroup read_control_group(const std::string& root) {
   return group;
 }
 
-}  // namespace ddprun::launcher
+int cpus_at_once(const ControlGroup& group, int usable) {
+  const bool limited = group.cpus > 0 && group.cpus < usable;
+  return std::max(1, limited ? static_cast<int>(group.cpus) : usable);
+}
+
+}  // namespace ddprun::rendezvous

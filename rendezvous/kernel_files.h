@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 
 std::string first_line_of(const std::string& path);
 
@@ -16,4 +16,4 @@ std::optional<std::uint64_t> number_of_file(const std::string& path);
 // The number of its line that begins with `name`.
 std::optional<std::uint64_t> named_number(const std::string& path, const std::string& name);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::rendezvous
