@@ -1,3 +1,4 @@
+// What the kernel allows, and what the control group's quota leaves of it.
 #include "worker/cpus_at_once.h"
 
 #include <thread>

@@ -20,8 +20,7 @@ constexpr std::size_t last_words = 5;
 // known: rules that do not know it either must answer ENOSYS, and older ones answer EPERM.
 constexpr std::string_view threads_refused =
     "this container's seccomp rules refuse clone3, by which threads are started, as those of "
-    "Docker "
-    "before 20.10.10 do: update Docker and libseccomp, or docker run --security-opt "
+    "Docker before 20.10.10 do: update Docker and libseccomp, or docker run --security-opt "
     "seccomp=unconfined";
 
 struct Row {

@@ -48,10 +48,11 @@ std::string visible_text(std::string_view text, Lines lines) {
     const bool goes_on = expected > 0 && byte >= 0x80 && byte < 0xC0;
     expected = goes_on ? expected - 1 : bytes_after(byte);
     std::size_t size = 1;
-    if ((byte == 0xC2 && is_upper_control(next)) || (is_upper_control(byte) && !goes_on)) {
-      size = byte == 0xC2 ? 2 : 1;
+    const bool in_two_bytes = byte == 0xC2 && is_upper_control(next);
+    if (in_two_bytes || (is_upper_control(byte) && !goes_on)) {
+      size = in_two_bytes ? 2 : 1;
       result += "M-^";
-      result += static_cast<char>((size == 2 ? next : byte) - 0x80 + '@');
+      result += static_cast<char>((in_two_bytes ? next : byte) - 0x80 + '@');
       expected = 0;
     } else if (turns_text(text)) {
       result += '?';
