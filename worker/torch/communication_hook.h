@@ -6,7 +6,7 @@
 //   options.communication_hook = std::make_shared<MyHook>();
 //
 // One object serves one wrapped module at a time. What it keeps of the communicator's memory must
-// go before the communicator does.
+// go before the communicator does: at the latest in give_back(), where it may outlive the wrapper.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Memory of the communicator's for what a hook sends in the place of a bucket: made when a bucket
-// is met for the first time, and kept.
+// is met for the first time, and kept until clear().
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,10 @@ class BucketMemory {
     }
     return memory.narrow(0, 0, count);
   }
+
+  // When the wrapper ends, and before its communicator: another one's ranks would not all have it,
+  // and who has does not take part in allocating.
+  void clear() noexcept { memories_.clear(); }
 
  private:
   std::map<std::size_t, at::Tensor> memories_;  // By the bucket's index.

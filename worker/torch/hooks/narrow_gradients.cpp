@@ -25,6 +25,8 @@ void NarrowGradients::reduce(const GradientBucket& bucket, Communicator& communi
   bucket.values.copy_(narrow);
 }
 
+void NarrowGradients::give_back() noexcept { memory_.clear(); }
+
 std::string NarrowGradients::description() const {
   return std::string("gradients as ") + at::toString(type_);
 }

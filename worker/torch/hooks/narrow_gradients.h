@@ -18,6 +18,7 @@ class NarrowGradients : public CommunicationHook {
 
   void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
+  void give_back() noexcept override;
 
  private:
   at::ScalarType type_;

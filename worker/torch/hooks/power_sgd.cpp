@@ -193,6 +193,12 @@ void PowerSgd::prepare(State& state, const GradientBucket::Gradient& gradient) c
   state.q_rows = q_rows;
 }
 
+void PowerSgd::give_back() noexcept {
+  first_.clear();
+  second_.clear();
+  taken_ = false;
+}
+
 void PowerSgd::share_errors(Communicator& communicator) {
   if (errors_are_shared_) return;
   for (auto& [parameter, state] : states_) {

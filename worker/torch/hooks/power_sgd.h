@@ -65,7 +65,7 @@ class PowerSgd : public CommunicationHook {
   void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
   bool take() noexcept override { return !taken_.exchange(true); }
-  void give_back() noexcept override { taken_ = false; }
+  void give_back() noexcept override;
 
   // All below between two steps.
 

@@ -5,6 +5,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/small_net.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 namespace ddprun::worker {
 namespace {
@@ -82,6 +83,27 @@ TEST_CASE("gradients of double travel as they are", "[worker][ddp][hook]") {
     ddp.forward(torch::full({1, 3}, 1.0 / 3, at::kDouble)).sum().backward();
     RANK_CHECK(at::allclose(net->weight.grad(), torch::full({2, 3}, 1.0 / 3, at::kDouble), 1e-12));
   });
+}
+
+TEST_CASE("a hook may outlive its communicator, and serve with another one",
+          "[worker][ddp][hook]") {
+  const bool thin = GENERATE(false, true);
+  const auto make = [&]() -> std::shared_ptr<CommunicationHook> {
+    if (!thin) return std::make_shared<NarrowGradients>(at::kBFloat16);
+    return std::make_shared<PowerSgd>(PowerSgdOptions{.rank = 1, .start_step = 0});
+  };
+  std::vector<std::shared_ptr<CommunicationHook>> hooks{make(), make()};
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    // Which also finds memory of the communicator that somebody holds at its end.
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      SmallNet net = seeded(1, [] { return SmallNet(); });
+      DataParallelOptions options = options_with_tiny_buckets();
+      options.communication_hook = hooks[static_cast<std::size_t>(communicator.rank())];
+      DistributedDataParallel ddp(net, communicator, options);
+      const Batch batch = random_batch(static_cast<std::uint64_t>(communicator.rank()), 4);
+      loss_of(ddp.forward(batch.images), batch).backward();
+    });
+  }
 }
 
 TEST_CASE("gradients travel in 16 bits of two kinds alone", "[worker][ddp][hook]") {
