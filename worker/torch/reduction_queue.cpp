@@ -138,6 +138,7 @@ class StreamQueue : public ReductionQueue {
  public:
   StreamQueue(Communicator& communicator, c10::Device device)
       : communicator_(communicator),
+        life_(communicator.life()),
         waited_before_(communicator.waited()),
         device_(device),
         guard_(device.type()),
@@ -147,6 +148,8 @@ class StreamQueue : public ReductionQueue {
 
   ~StreamQueue() override {
     if (!owner_.is_this()) return;
+    // A module that lives on keeps its BatchNormGroup, and with it this queue.
+    if (life_.expired()) return;
     if (!idle()) communicator_.abort("a rank stopped training while gradients were being reduced");
   }
 
@@ -201,6 +204,7 @@ class StreamQueue : public ReductionQueue {
   }
 
   Communicator& communicator_;
+  const std::weak_ptr<const void> life_;  // Of the communicator.
   const std::chrono::nanoseconds waited_before_;
   const OwningProcess owner_;
   c10::Device device_;

@@ -59,9 +59,9 @@ class ReductionQueue {
 };
 
 // The communicator's queue: the same for all who ask while one of them holds it, so that whoever
-// reduces while backward computes does so in one order. The communicator must outlive it, and has
-// one device. The destructor ends the work at hand by aborting the communicator, so it never
-// hangs and peers learn of it.
+// reduces while backward computes does so in one order. The communicator must outlive its calls,
+// and has one device. The destructor ends the work at hand by aborting the communicator, so it
+// never hangs and peers learn of it.
 std::shared_ptr<ReductionQueue> reduction_queue_of(Communicator& communicator, c10::Device device);
 
 }  // namespace ddprun::worker

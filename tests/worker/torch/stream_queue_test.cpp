@@ -2,6 +2,9 @@
 // it. The device is one of the test, which notes what it is asked for.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <optional>
+#include <utility>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/reduction_queue.h"
@@ -84,6 +87,7 @@ class NotingCommunicator : public ThreadCommunicator {
   void all_reduce(void*, std::size_t, DataType, ReduceOp, Stream stream) override {
     note("all-reduce on", stream);
   }
+  void abort(const std::string&) noexcept override { log_.push_back("abort"); }
   void wait_begins(Stream stream) override { note("wait begins on", stream); }
   void wait_ends(Stream stream) override { note("wait ends on", stream); }
   std::chrono::nanoseconds waited() override { return waits; }
@@ -130,6 +134,23 @@ TEST_CASE("18.1: what is measured is the wait of the stream that computes, and n
   communicator.waits = 13ms;
   CHECK(queue->take_exposed() == 1ms);
   CHECK(queue->exposed() == 8ms);
+}
+
+TEST_CASE("a queue with work at hand that outlives its communicator leaves it alone", "[ddp]") {
+  const bool outlives = GENERATE(true, false);
+  Log log;
+  const NotingDevice device(log);
+  ThreadWorld world(1);
+  std::optional<NotingCommunicator> communicator(std::in_place, world, log);
+  auto queue = reduction_queue_of(*communicator, device.getDevice());
+  float value = 0;
+  queue->all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum);
+  log.clear();
+
+  if (outlives) communicator.reset();
+  queue.reset();
+
+  CHECK(log == (outlives ? Log{} : Log{"abort"}));
 }
 
 TEST_CASE("18.1: what takes more than an all-reduce is queued on the reductions' stream, plainly",
