@@ -60,6 +60,7 @@ class TensorBroadcast {
  public:
   explicit TensorBroadcast(Communicator& communicator) : communicator_(communicator) {}
 
+  // Waits on other ranks than `root`, and throws before it overwrites what was ended.
   void run(const std::vector<at::Tensor>& tensors, int root);
 
   // From the rank that calls with the smallest `priority`, of which there must be one alone. It

@@ -170,4 +170,21 @@ TEST_CASE("a text whose length a lost broadcast has left is an error, and not a 
   }
 }
 
+TEST_CASE("what a lost broadcast has left becomes no weight of a rank that lives on",
+          "[worker][ddp]") {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    communicator.lost = true;
+    const at::Tensor weight = torch::ones({3});
+    try {
+      TensorBroadcast(communicator).run({weight}, 0);
+    } catch (const CommunicatorError&) {
+      RANK_CHECK(at::equal(weight, torch::ones({3})));
+      throw;
+    }
+    RANK_CHECK(communicator.rank() == 0);  // Which has its own, and waits for nothing.
+  });
+  CHECK(errors[0] == nullptr);
+  CHECK(message_of<CommunicatorError>(errors[1]) == "what was broadcast is garbage");
+}
+
 }  // namespace ddprun::worker
