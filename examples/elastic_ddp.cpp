@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -102,7 +103,7 @@ void train(Communicator& communicator, State& state, std::int64_t steps) {
     const auto world = communicator.world_size(), rank = communicator.rank();
     const auto mine = images.tensor_split(world)[static_cast<std::size_t>(rank)];
     const auto right = labels.tensor_split(world)[static_cast<std::size_t>(rank)];
-    ddp.zero_grad();
+    ddp.zero_grad();  // Before the step, since one that was interrupted has left gradients.
     // Of all images of the step, also where they do not divide by the number of workers.
     const auto loss =
         torch::nll_loss(ddp.forward(mine).log_softmax(1), right, {}, at::Reduction::Sum) *
