@@ -178,8 +178,6 @@ void share_held_state(TrainingJob& job, const worker::StateLead& lead) {
   if (state.step > 0) {
     parts = share_states(job.checkpoint_parts, job.communicator(), job.place.device, lead.root);
   }
-  // On a GPU what a lost lead has sent looks as if it were there.
-  job.communicator().wait(worker::current_stream(job.place.device));
   if (!has_it) {
     job.holds_state = false;  // It is torn, until the last of it is there.
     const torch::NoGradGuard no_grad;

@@ -216,10 +216,9 @@ void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
   const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& bytes) {
     if (communicator_.rank() == root) at::cat_out(flat, bytes);
     broadcast(communicator_, flat, root);
-    if (communicator_.rank() == root) return;
     // What an ended broadcast has left must not become weights with which a survivor goes on.
     communicator_.wait(current_stream(flat.device()));
-    unpack(flat, bytes);
+    if (communicator_.rank() != root) unpack(flat, bytes);
   };
   for_each_device(tensors, Memory::Ordinary, send);
 }

@@ -60,7 +60,7 @@ class TensorBroadcast {
  public:
   explicit TensorBroadcast(Communicator& communicator) : communicator_(communicator) {}
 
-  // Waits on other ranks than `root`, and throws before it overwrites what was ended.
+  // Waits for it. Throws where it was ended, and overwrites nothing with it.
   void run(const std::vector<at::Tensor>& tensors, int root);
 
   // From the rank that calls with the smallest `priority`, of which there must be one alone. It
