@@ -6,10 +6,22 @@
 #include <wchar.h>
 
 #include <cwchar>
+#include <map>
 
 #include "launcher/output/placeholders.h"
 
 namespace ddprun::launcher {
+namespace {
+
+std::map<std::string, std::string> values_of(const LinePrefix& prefix,
+                                             const std::vector<int>& local_ranks) {
+  return {{"role_name", prefix.role},
+          {"local_rank", rank_set(local_ranks)},
+          {"rank", rank_set(local_ranks, prefix.rank_base)},
+          {"hostname", prefix.host}};
+}
+
+}  // namespace
 
 int columns_of(std::string_view text) {
   // The locale of whoever started us may be "C", in which nothing beyond ASCII is printable.
@@ -44,18 +56,14 @@ std::string rank_set(const std::vector<int>& ranks, int base) {
 
 std::string unknown_in_prefix(const std::string& pattern) {
   std::vector<std::string> unknown;
-  fill_placeholders(
-      pattern, {{"role_name", ""}, {"local_rank", ""}, {"rank", ""}, {"hostname", ""}}, &unknown);
+  fill_placeholders(pattern, values_of({}, {}), &unknown);
   return unknown.empty() ? "" : unknown.front();
 }
 
 std::string LinePrefix::of(int local_rank) const { return of(std::vector<int>{local_rank}); }
 
 std::string LinePrefix::of(const std::vector<int>& local_ranks) const {
-  return fill_placeholders(pattern, {{"role_name", role},
-                                     {"local_rank", rank_set(local_ranks)},
-                                     {"rank", rank_set(local_ranks, rank_base)},
-                                     {"hostname", host}});
+  return fill_placeholders(pattern, values_of(*this, local_ranks));
 }
 
 }  // namespace ddprun::launcher
