@@ -27,8 +27,10 @@ foreach(header communicator communicator_modules declare_failure error_file meet
                wait_for_rank worker_env)
   install(FILES worker/${header}.h DESTINATION ${header_dir}/worker COMPONENT development)
 endforeach()
-install(FILES rendezvous/environment.h rendezvous/hosted_store.h rendezvous/interface_addresses.h rendezvous/long_wait.h rendezvous/progress_page.h rendezvous/store_client.h
-        DESTINATION ${header_dir}/rendezvous COMPONENT development)
+foreach(header environment hosted_store host/interface_addresses long_wait contract/progress_page store_client)
+  cmake_path(GET header PARENT_PATH room)
+  install(FILES rendezvous/${header}.h DESTINATION ${header_dir}/rendezvous/${room} COMPONENT development)
+endforeach()
 
 # In the build as installed: CMake would otherwise make room for the other path by empty ones, which
 # the loader takes for the current folder. Who may write there could have his library loaded.

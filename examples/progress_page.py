@@ -1,5 +1,5 @@
 # Shows a Python program's step and loss in ddprun status and top: report(step, "forward", loss).
-# Without ddprun it does nothing. Offsets: rendezvous/progress_page.h.
+# Without ddprun it does nothing. Offsets: rendezvous/contract/progress_page.h.
 import mmap, os, struct, time
 
 fd, offset = map(int, os.environ.get("DDPRUN_PROGRESS_PAGE", "-1:0").split(":"))

@@ -38,7 +38,7 @@
 #include "launcher/watched_job.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 #include "rendezvous/secure/security_error.h"
 #include "rendezvous/time_text.h"
 

@@ -15,9 +15,9 @@
 // attempt that may follow: an unfit one leaves then, as by SIGTERM.
 //
 // A node that the job goes on without, and would take back, goes back to Joining once its workers
-// are reaped. Workers that are parked count as reaped (rendezvous/spare_channel.h). Should the job
-// end, or this node leave it, while they are, Stopped and Joining go back to Stopping until they
-// are gone.
+// are reaped. Workers that are parked count as reaped (rendezvous/contract/spare_channel.h). Should
+// the job end, or this node leave it, while they are, Stopped and Joining go back to Stopping until
+// they are gone.
 //
 // launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
 // decides for the job (rendezvous/job/job.h); this machine only keeps its own node honest: workers

@@ -20,16 +20,16 @@
 #include "launcher/processes/child_guard.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/workers/worker_specs.h"
+#include "rendezvous/contract/progress_page.h"
+#include "rendezvous/contract/restart_memory_place.h"
+#include "rendezvous/contract/spare_channel.h"
+#include "rendezvous/contract/worker_key_place.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
+#include "rendezvous/host/host_name.h"
 #include "rendezvous/host_and_port.h"
-#include "rendezvous/host_name.h"
-#include "rendezvous/progress_page.h"
-#include "rendezvous/restart_memory_place.h"
-#include "rendezvous/spare_channel.h"
 #include "rendezvous/time_text.h"
-#include "rendezvous/worker_key_place.h"
 
 namespace ddprun::launcher {
 namespace {

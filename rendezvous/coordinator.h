@@ -26,8 +26,8 @@ struct CoordinatorCallbacks {
   // These nodes have workers now, and no others: the addresses that their connections come from,
   // and those that they announced if they have proved the job's key.
   std::function<void(const std::vector<std::string>& addresses)> on_members;
-  // How far the workers of this attempt say they are (rendezvous/progress_key.h); 0: they do not.
-  // Asked before everything that may end the attempt. May be empty.
+  // How far the workers of this attempt say they are (rendezvous/contract/progress_key.h); 0: they
+  // do not. Asked before everything that may end the attempt. May be empty.
   std::function<std::int64_t()> progress;
   // Another agent asks for a vote, or who leads (takeover/takeover.h), or says that it leads.
   // Empty: it is sent away.

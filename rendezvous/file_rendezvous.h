@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/host/interface_addresses.h"
 #include "rendezvous/hosted_store.h"
-#include "rendezvous/interface_addresses.h"
 #include "rendezvous/long_wait.h"
 
 struct ifaddrs;

@@ -12,10 +12,10 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/contract/worker_key_place.h"
 #include "rendezvous/secure/secret_bytes.h"
 #include "rendezvous/secure/security_error.h"
 #include "rendezvous/unique_fd.h"
-#include "rendezvous/worker_key_place.h"
 
 namespace ddprun::rendezvous {
 

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "rendezvous/control_group.h"
+#include "rendezvous/host/control_group.h"
 
 namespace ddprun::worker {
 

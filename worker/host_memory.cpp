@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rendezvous/control_group.h"
-#include "rendezvous/kernel_files.h"
+#include "rendezvous/host/control_group.h"
+#include "rendezvous/host/kernel_files.h"
 #include "worker/communicator.h"
 #include "worker/cpu/layout.h"
 

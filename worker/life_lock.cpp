@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-#include "rendezvous/life_page.h"
+#include "rendezvous/contract/life_page.h"
 #include "worker/progress_page.h"
 #include "worker/stack_page.h"
 

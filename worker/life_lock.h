@@ -1,4 +1,4 @@
-// Lets the launcher hear of this process's death at once (rendezvous/life_page.h).
+// Lets the launcher hear of this process's death at once (rendezvous/contract/life_page.h).
 #pragma once
 
 namespace ddprun::worker {

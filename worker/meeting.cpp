@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rendezvous/host/host_name.h"
+#include "rendezvous/host/loopback_address.h"
 #include "rendezvous/host_and_port.h"
-#include "rendezvous/host_name.h"
 #include "rendezvous/long_wait.h"
-#include "rendezvous/loopback_address.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"

@@ -1,5 +1,5 @@
 // What a worker has heard of its attempt and its next rank, from the launcher that may give it
-// several (rendezvous/spare_channel.h):
+// several (rendezvous/contract/spare_channel.h):
 //
 //   Working --"the attempt is over"--> Over --park()--> Parked --a rank--> Given --take()-->
 //   Working, or Over if that attempt is over before its rank was taken
@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 namespace ddprun::worker {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/interface_addresses.h"
+#include "rendezvous/host/interface_addresses.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "rendezvous/progress_key.h"
+#include "rendezvous/contract/progress_key.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/worker_key.h"
 #include "worker/own_attempt.h"

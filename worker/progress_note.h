@@ -1,5 +1,5 @@
 // Tells the launcher how far the training is, so that it knows attempts that bring something from
-// those that only fail again (rendezvous/progress_key.h).
+// those that only fail again (rendezvous/contract/progress_key.h).
 //
 //   ProgressNote progress(env);
 //   for (...) { train_one_step(); progress.reached(step); }   // Rank 0 alone says something.

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/progress_page.h"
+#include "rendezvous/contract/progress_page.h"
 
 namespace ddprun::worker {
 

@@ -1,8 +1,8 @@
 // What a worker does with the environment that its launcher sends it over the channel of
-// rendezvous/spare_channel.h, as a spare or as one that has lived through an attempt.
+// rendezvous/contract/spare_channel.h, as a spare or as one that has lived through an attempt.
 #pragma once
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 namespace ddprun::worker {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/restart_memory_place.h"
+#include "rendezvous/contract/restart_memory_place.h"
 #include "worker/rank_environment.h"
 #include "worker/worker_env.h"
 

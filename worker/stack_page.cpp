@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "rendezvous/stack_page.h"
+#include "rendezvous/contract/stack_page.h"
 #include "worker/progress_page.h"
 
 namespace ddprun::worker {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/unique_fd.h"
 #include "worker/cpu/cpu_connect.h"
 #include "worker/rank_environment.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 
 namespace ddprun::worker {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/parse_number.h"
-#include "rendezvous/spare_channel.h"
 #include "worker/init_method.h"
 
 namespace ddprun::worker {

@@ -16,9 +16,9 @@
 #include <system_error>
 
 #include "rendezvous/file_rendezvous.h"
+#include "rendezvous/host/interface_addresses.h"
+#include "rendezvous/host/loopback_address.h"
 #include "rendezvous/hosted_store.h"
-#include "rendezvous/interface_addresses.h"
-#include "rendezvous/loopback_address.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key.h"
 #include "worker/network_interface.h"

@@ -36,7 +36,7 @@
 #include "launcher/processes/piped_process.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {

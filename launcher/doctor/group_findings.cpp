@@ -13,7 +13,7 @@
 
 #include "launcher/doctor/machine_findings.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/loopback_address.h"
+#include "rendezvous/host/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "rendezvous/kernel_files.h"
+#include "rendezvous/host/kernel_files.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "launcher/doctor/finding_list.h"
 #include "launcher/doctor/gpu_findings.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/loopback_address.h"
+#include "rendezvous/host/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <sstream>
 
-#include "rendezvous/loopback_address.h"
+#include "rendezvous/host/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {

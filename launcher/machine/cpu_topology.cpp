@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/control_group.h"
-#include "rendezvous/kernel_files.h"
+#include "rendezvous/host/control_group.h"
+#include "rendezvous/host/kernel_files.h"
 #include "rendezvous/parse_number.h"
 
 namespace ddprun::launcher {

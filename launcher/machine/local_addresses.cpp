@@ -17,7 +17,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "rendezvous/interface_addresses.h"
+#include "rendezvous/host/interface_addresses.h"
 
 namespace ddprun::launcher {
 namespace {

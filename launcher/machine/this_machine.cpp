@@ -18,7 +18,7 @@
 #include <system_error>
 
 #include "launcher/machine/cpu_topology.h"
-#include "rendezvous/control_group.h"
+#include "rendezvous/host/control_group.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,7 @@
 #include <array>
 
 #include "launcher/options/endpoint_options.h"
-#include "rendezvous/loopback_address.h"
+#include "rendezvous/host/loopback_address.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -17,7 +17,7 @@
 #include "launcher/options/endpoint_options.h"
 #include "launcher/processes/child_process.h"
 #include "rendezvous/attempt_name.h"
-#include "rendezvous/progress_key.h"
+#include "rendezvous/contract/progress_key.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 
 namespace ddprun::launcher {
 namespace {

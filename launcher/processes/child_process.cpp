@@ -20,11 +20,11 @@
 #include "launcher/machine/find_program.h"
 #include "launcher/processes/close_from.h"
 #include "rendezvous/blocked_signals.h"
-#include "rendezvous/progress_page.h"
-#include "rendezvous/restart_memory_place.h"
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/progress_page.h"
+#include "rendezvous/contract/restart_memory_place.h"
+#include "rendezvous/contract/spare_channel.h"
+#include "rendezvous/contract/worker_key_place.h"
 #include "rendezvous/unique_fd.h"
-#include "rendezvous/worker_key_place.h"
 
 extern char** environ;  // NOLINT: of the C library.
 

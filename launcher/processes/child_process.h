@@ -28,11 +28,11 @@ struct ChildSetup {
   int stdout_fd = -1;                    // The same for 1.
   int stderr_fd = -1;                    // The same for 2.
   int key_fd = -1;                       // Becomes descriptor 3 (rendezvous/worker_key.h).
-  int spare_fd = -1;                     // Becomes descriptor 4 (rendezvous/spare_channel.h).
-  int memory_fd = -1;                    // Becomes descriptor 5 (worker/restart_memory.h).
-  int progress_fd = -1;                  // Becomes descriptor 6 (rendezvous/progress_page.h).
-  DeathMarks death_marks;                // Best effort.
-  std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
+  int spare_fd = -1;       // Becomes descriptor 4 (rendezvous/contract/spare_channel.h).
+  int memory_fd = -1;      // Becomes descriptor 5 (worker/restart_memory.h).
+  int progress_fd = -1;    // Becomes descriptor 6 (rendezvous/contract/progress_page.h).
+  DeathMarks death_marks;  // Best effort.
+  std::vector<int> cpus;   // It may run on these alone; empty = as we do.
 };
 
 // Its end closes the pidfd; it neither kills nor reaps.

@@ -1,5 +1,6 @@
 // Tells of workers' deaths as soon as the kernel has marked the locks that they hold
-// (rendezvous/life_page.h), long before their pidfds become readable where they hold much memory.
+// (rendezvous/contract/life_page.h), long before their pidfds become readable where they hold much
+// memory.
 //
 // A worker that holds no lock (any program that is not on our library) is not told of here, nor is
 // anybody on a kernel before 5.16, which cannot wait for several words at once: deaths are seen

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 
 namespace ddprun::launcher {
 namespace {

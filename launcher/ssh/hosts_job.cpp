@@ -38,7 +38,7 @@
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/time_text.h"

@@ -17,7 +17,7 @@
 #include "launcher/machine/local_addresses.h"
 #include "launcher/processes/child_process.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
+#include "rendezvous/host/host_name.h"
 #include "rendezvous/secure/job_secret.h"
 
 namespace ddprun::launcher {

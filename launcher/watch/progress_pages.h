@@ -1,5 +1,6 @@
-// The launcher's side of what workers say of themselves (rendezvous/progress_page.h): a page for
-// each of its workers, in memory without a name that is gone with the last process that holds it.
+// The launcher's side of what workers say of themselves (rendezvous/contract/progress_page.h): a
+// page for each of its workers, in memory without a name that is gone with the last process that
+// holds it.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@
 #include <vector>
 
 #include "launcher/watch/job_snapshot.h"
-#include "rendezvous/life_page.h"
-#include "rendezvous/progress_page.h"
-#include "rendezvous/stack_page.h"
+#include "rendezvous/contract/life_page.h"
+#include "rendezvous/contract/progress_page.h"
+#include "rendezvous/contract/stack_page.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -29,13 +30,14 @@ class ProgressPages {
   ProgressPages(const ProgressPages&) = delete;
 
   int fd() const { return memory_.get(); }  // -1: none.
-  // By which workers' deaths are told (rendezvous/life_page.h); none where there are no pages.
+  // By which workers' deaths are told (rendezvous/contract/life_page.h); none where there are no
+  // pages.
   std::vector<std::uint32_t*> life_words() const;
   void clear();  // Before an attempt.
   std::optional<RankProgress> read(int local_rank) const;
 
-  // Asks the worker with this pid for its stack (rendezvous/stack_page.h). Nothing: it cannot be
-  // asked; else what to give stack().
+  // Asks the worker with this pid for its stack (rendezvous/contract/stack_page.h). Nothing: it
+  // cannot be asked; else what to give stack().
   std::optional<std::uint32_t> ask_stack(int local_rank, int pid) const;
   // The answer, as backtrace_symbols() has it; nothing: it has not come.
   std::optional<std::string> stack(int local_rank, std::uint32_t asked) const;

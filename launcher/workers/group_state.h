@@ -12,10 +12,10 @@
 // gigabyte. Where another attempt follows, nobody waits for that.
 //
 // Where another attempt may follow, stop() may spare those who can park
-// (rendezvous/spare_channel.h): Keep::Held until the job's verdict is known, Keep::Parking when
-// another attempt follows. Who is parked counts as gone; when the others are, the group finishes,
-// and those that are parked are the owner's to give a rank or to stop. Who has not parked by the
-// deadline is asked then, and has the same grace as the others had.
+// (rendezvous/contract/spare_channel.h): Keep::Held until the job's verdict is known, Keep::Parking
+// when another attempt follows. Who is parked counts as gone; when the others are, the group
+// finishes, and those that are parked are the owner's to give a rank or to stop. Who has not parked
+// by the deadline is asked then, and has the same grace as the others had.
 //
 // worker_group.cpp feeds in what it sees and carries out what comes back, in order.
 // A core: no processes, timers or clock.

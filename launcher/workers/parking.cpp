@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 namespace ddprun::launcher {
 

@@ -1,5 +1,5 @@
 // What one worker and the launcher have said to each other of leaving an attempt alive
-// (rendezvous/spare_channel.h), as the launcher has to remember it.
+// (rendezvous/contract/spare_channel.h), as the launcher has to remember it.
 //
 //                 'k'            DDPRUN_ATTEMPT_OVER           '\n'            a rank
 //   (knows nothing) --> can park --------------------> told -----> parked ------------> can park

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "launcher/workers/start_error.h"
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 namespace ddprun::launcher {
 

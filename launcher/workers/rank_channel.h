@@ -1,5 +1,5 @@
-// The launcher's words on a worker's channel (rendezvous/spare_channel.h), for spares and for
-// workers that may be given another rank.
+// The launcher's words on a worker's channel (rendezvous/contract/spare_channel.h), for spares and
+// for workers that may be given another rank.
 #pragma once
 
 #include <string>

@@ -26,8 +26,8 @@
 #include "launcher/processes/worker_members.h"
 #include "launcher/workers/rank_channel.h"
 #include "launcher/workers/start_error.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/control/first_cause.h"
-#include "rendezvous/spare_channel.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/unique_fd.h"
 

@@ -1,5 +1,5 @@
 // This node's spares: processes that were started like workers, have no rank yet, and wait for one
-// (rendezvous/spare_channel.h). The shell around SparePlan (spare_plan.h).
+// (rendezvous/contract/spare_channel.h). The shell around SparePlan (spare_plan.h).
 //
 // Passive, as WorkerGroup, which owns it.
 #pragma once

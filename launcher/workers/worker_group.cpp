@@ -11,8 +11,8 @@
 //
 // A worker's end is told before its process is gone (life_watch.h), and where another attempt
 // follows one that leaves only memory is not waited for (ending_workers.h).
-// A worker that is parked (rendezvous/spare_channel.h) is left out of this, and is among the kept
-// ones (kept_workers.h) until the next start().
+// A worker that is parked (rendezvous/contract/spare_channel.h) is left out of this, and is among
+// the kept ones (kept_workers.h) until the next start().
 #include "launcher/workers/worker_group.h"
 
 #include <fmt/format.h>

@@ -12,7 +12,7 @@
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/leavings.h"
 #include "launcher/workers/rank_channel.h"
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 namespace ddprun::launcher {
 

@@ -9,11 +9,11 @@
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
+#include "rendezvous/contract/progress_page.h"
+#include "rendezvous/contract/restart_memory_place.h"
+#include "rendezvous/contract/spare_channel.h"
+#include "rendezvous/contract/worker_key_place.h"
 #include "rendezvous/control/first_cause.h"
-#include "rendezvous/progress_page.h"
-#include "rendezvous/restart_memory_place.h"
-#include "rendezvous/spare_channel.h"
-#include "rendezvous/worker_key_place.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::launcher {

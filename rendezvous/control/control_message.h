@@ -173,8 +173,8 @@ struct Succession {
   RoundName round = {};  // Its term stays when another coordinator goes on with it.
   int nodes = 0;         // In the round.
   int restarts_used = 0;
-  int failures_in_a_row = 0;             // Since an attempt that brought something ...
-  std::int64_t progress = 0;             // ... further than this (rendezvous/progress_key.h).
+  int failures_in_a_row = 0;  // Since an attempt that brought something ...
+  std::int64_t progress = 0;  // ... further than this (rendezvous/contract/progress_key.h).
   std::optional<int> max_restarts = {};  // Whoever leads on keeps to it; nothing: to its own.
   std::string coordinator;               // node_id
   Council council;                       // Of this round.

@@ -111,8 +111,8 @@ class Job {
   // Another one coordinates the job: nothing is started here any more, and the nodes that are here
   // may go to that one.
   JobActions step_down(const std::string& why);
-  // How far the workers say they are, in any unit that grows (rendezvous/progress_key.h). To be
-  // told before each of the events above, which may be the end of the attempt.
+  // How far the workers say they are, in any unit that grows (rendezvous/contract/progress_key.h).
+  // To be told before each of the events above, which may be the end of the attempt.
   void on_progress(std::int64_t position);
   std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
 

@@ -1,7 +1,7 @@
 // The list of addresses, remembered for a moment.
 #include "rendezvous/store/own_addresses.h"
 
-#include "rendezvous/interface_addresses.h"
+#include "rendezvous/host/interface_addresses.h"
 #include "rendezvous/store/unmapped_address.h"
 
 namespace ddprun::rendezvous {

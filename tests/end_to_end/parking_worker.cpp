@@ -1,7 +1,7 @@
 // A worker that survives its attempt: says what it is in each, parks when it is told that one is
-// over, and ends with 0 at SIGUSR1. Written against rendezvous/spare_channel.h alone, as a program
-// without our library would be. `parking_worker never N`: local rank N never parks. `leaves N`: in
-// the first attempt it parks unasked.
+// over, and ends with 0 at SIGUSR1. Written against rendezvous/contract/spare_channel.h alone, as a
+// program without our library would be. `parking_worker never N`: local rank N never parks. `leaves
+// N`: in the first attempt it parks unasked.
 #include <poll.h>
 #include <sys/sem.h>
 #include <sys/signalfd.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "worker/wait_for_rank.h"
 
 namespace {

@@ -18,8 +18,8 @@
 #include <optional>
 #include <set>
 
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/hosted_store.h"
-#include "rendezvous/spare_channel.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/end_to_end/recovering_training.h"
 #include "tests/testing/catch.h"

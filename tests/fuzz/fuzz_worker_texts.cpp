@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "tests/fuzz/finding.h"
 #include "worker/communicator.h"
 #include "worker/host_places.h"

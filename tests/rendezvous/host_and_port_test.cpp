@@ -1,7 +1,7 @@
 // Where something listens, in words.
 #include "rendezvous/host_and_port.h"
 
-#include "rendezvous/loopback_address.h"
+#include "rendezvous/host/loopback_address.h"
 #include "tests/testing/catch.h"
 
 using ddprun::rendezvous::host_and_port;

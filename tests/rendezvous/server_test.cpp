@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/interface_addresses.h"
+#include "rendezvous/host/interface_addresses.h"
 #include "rendezvous/store/accept_pace.h"
 #include "rendezvous/store/access_list.h"
 #include "rendezvous/store_client.h"

@@ -15,8 +15,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/hosted_store.h"
-#include "rendezvous/spare_channel.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "rendezvous/progress_page.h"
+#include "rendezvous/contract/progress_page.h"
 #include "tests/testing/patience.h"
 #include "worker/progress_page.h"
 

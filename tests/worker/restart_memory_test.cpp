@@ -12,7 +12,7 @@
 #include <limits>
 #include <string>
 
-#include "rendezvous/restart_memory_place.h"
+#include "rendezvous/contract/restart_memory_place.h"
 #include "tests/testing/catch.h"
 
 using ddprun::rendezvous::restart_memory_variable;

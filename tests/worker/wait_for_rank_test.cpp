@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "tests/testing/catch.h"
 #include "worker/worker_env.h"
 

@@ -22,7 +22,7 @@
 
 #include "launcher/processes/child_sessions.h"
 #include "launcher/watch/progress_pages.h"
-#include "rendezvous/life_page.h"
+#include "rendezvous/contract/life_page.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <future>
 
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"

@@ -1,5 +1,5 @@
 // The messages by which a process gets its rank, and is told that an attempt is over.
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 #include "tests/testing/catch.h"
 #include "tests/testing/spaced_numbers.h"

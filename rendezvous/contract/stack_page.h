@@ -1,11 +1,12 @@
 // Where a worker on this library writes its stack when it is asked for it (ddprun stacks): in its
-// own part of the memory of rendezvous/progress_page.h, well behind what it says of its progress.
+// own part of the memory of rendezvous/contract/progress_page.h, well behind what it says of its
+// progress.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "rendezvous/progress_page.h"
+#include "rendezvous/contract/progress_page.h"
 
 namespace ddprun::rendezvous {
 

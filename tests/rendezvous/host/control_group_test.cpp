@@ -1,5 +1,5 @@
 // Limits of control groups in folders like the kernel's.
-#include "rendezvous/control_group.h"
+#include "rendezvous/host/control_group.h"
 
 #include <filesystem>
 #include <fstream>

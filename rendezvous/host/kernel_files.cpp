@@ -1,5 +1,5 @@
 // By streams, since such files have no size.
-#include "rendezvous/kernel_files.h"
+#include "rendezvous/host/kernel_files.h"
 
 #include <charconv>
 #include <fstream>

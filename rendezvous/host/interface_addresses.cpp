@@ -1,6 +1,6 @@
 // getifaddrs(3). Not a trial bind(2), which succeeds with every address where ip_nonlocal_bind is
 // set: each node of a job would take the endpoint for its own.
-#include "rendezvous/interface_addresses.h"
+#include "rendezvous/host/interface_addresses.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

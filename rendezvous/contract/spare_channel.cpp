@@ -1,6 +1,6 @@
 // Read by workers that a launcher of another version may have started: what is not understood is
 // nothing, and no error.
-#include "rendezvous/spare_channel.h"
+#include "rendezvous/contract/spare_channel.h"
 
 #include <locale>
 #include <sstream>

@@ -1,7 +1,7 @@
 // Where a worker says how far it is, for people who watch (ddprun status, top): memory that the
 // launcher and its worker share. Saying it is a store, and no system call; the launcher reads it
-// when somebody asks. What stands there decides nothing (rendezvous/progress_key.h is what restarts
-// look at) but who stands still (launcher/stall/stall_detector.h).
+// when somebody asks. What stands there decides nothing (rendezvous/contract/progress_key.h is what
+// restarts look at) but who stands still (launcher/stall/stall_detector.h).
 //
 // Any program may write it, in any language: examples/progress_page.py does it in ten lines. Fields
 // are added at the end and never moved; numbers are in the machine's byte order.

@@ -1,6 +1,6 @@
 // A limit of a control group holds for all below it, so the least one on the way to the root
 // counts.
-#include "rendezvous/control_group.h"
+#include "rendezvous/host/control_group.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "rendezvous/kernel_files.h"
+#include "rendezvous/host/kernel_files.h"
 
 namespace ddprun::rendezvous {
 namespace {

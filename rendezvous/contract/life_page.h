@@ -1,6 +1,6 @@
 // How a launcher hears of a worker's death before the kernel has taken the worker's memory apart:
 // a lock that the worker's main thread holds for as long as it lives, in the worker's own part of
-// the memory of rendezvous/progress_page.h.
+// the memory of rendezvous/contract/progress_page.h.
 //
 // A process that is killed first frees its memory, some 0.1 ms for each MiB that it has touched,
 // then closes its files, which its peers notice, and at last tells its parent (pidfd, waitpid). The
@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rendezvous/progress_page.h"
+#include "rendezvous/contract/progress_page.h"
 
 namespace ddprun::rendezvous {
 
