@@ -182,7 +182,9 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input, Clock::tim
     return false;
   }
   if (!permits(connection.from)) {
-    refuse(id, "its host has no part in this job (--store-allow lets others in)");
+    refuse(id,
+           "its host has no part in this job: ddprun there joins it, torchrun does not "
+           "(--store-allow lets in who needs the store alone)");
     return false;
   }
   await_proof(id, now);  // Its host may have become one of the job since it came.

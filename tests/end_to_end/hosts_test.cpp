@@ -84,7 +84,7 @@ TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   CHECK(run(hosts.on(0, store_client()), 20s).output == "served\n");
   CHECK(run(hosts.on(1, store_client()), 20s).output == "served\n");
   CHECK(run(hosts.on(2, store_client()), 20s).output == "refused\n");
-  CHECK(first.wait_for_output("its host has no part in this job", 20s));
+  CHECK(first.wait_for_output("its host has no part in this job: ddprun there joins it", 20s));
 
   finish({&first, &second});
 }
