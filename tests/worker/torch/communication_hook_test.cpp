@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <set>
+#include <stdexcept>
+#include <string>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/small_net.h"
+#include "worker/torch/hooks/narrow_gradients.h"
+#include "worker/torch/hooks/power_sgd.h"
 
 namespace ddprun::worker {
 namespace {
@@ -190,6 +195,27 @@ TEST_CASE("ranks that disagree about how gradients travel are told so", "[worker
   });
   CHECK(message_of<ModelMismatch>(errors[1]).find("communication_hook rank 1's own") !=
         std::string::npos);
+}
+
+TEST_CASE("a hook that keeps memory for its module serves one at a time", "[worker][ddp][hook]") {
+  const bool thin = GENERATE(true, false);
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    DataParallelOptions options = options_with_tiny_buckets();
+    if (thin) options.communication_hook = std::make_shared<PowerSgd>();
+    if (!thin) options.communication_hook = std::make_shared<NarrowGradients>(at::kBFloat16);
+    SmallNet first, second;
+    {
+      DistributedDataParallel ddp(first, communicator, options);
+      std::string refused;
+      try {
+        DistributedDataParallel other(second, communicator, options);
+      } catch (const std::invalid_argument& error) {
+        refused = error.what();
+      }
+      RANK_CHECK(refused.find("serves another wrapped module") != std::string::npos);
+    }
+    DistributedDataParallel after(second, communicator, options);
+  });
 }
 
 }  // namespace

@@ -25,7 +25,10 @@ void NarrowGradients::reduce(const GradientBucket& bucket, Communicator& communi
   bucket.values.copy_(narrow);
 }
 
-void NarrowGradients::give_back() noexcept { memory_.clear(); }
+void NarrowGradients::give_back() noexcept {
+  memory_.clear();
+  taken_ = false;
+}
 
 std::string NarrowGradients::description() const {
   return std::string("gradients as ") + at::toString(type_);

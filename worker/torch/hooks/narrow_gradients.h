@@ -6,6 +6,9 @@
 // passes over the gradients, and memory of half their size.
 #pragma once
 
+#include <atomic>
+#include <string>
+
 #include "worker/torch/communication_hook.h"
 #include "worker/torch/hooks/bucket_memory.h"
 
@@ -18,11 +21,14 @@ class NarrowGradients : public CommunicationHook {
 
   void reduce(const GradientBucket& bucket, Communicator& communicator) override;
   std::string description() const override;
+  // Two modules' buckets have the same numbers, and would share the memory of each.
+  bool take() noexcept override { return !taken_.exchange(true); }
   void give_back() noexcept override;
 
  private:
   at::ScalarType type_;
   BucketMemory memory_;
+  std::atomic<bool> taken_{false};
 };
 
 }  // namespace ddprun::worker

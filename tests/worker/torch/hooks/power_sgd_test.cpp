@@ -93,26 +93,6 @@ at::Tensor orthogonal(at::Tensor p) {
   return p;
 }
 
-TEST_CASE("one PowerSgd serves one wrapped module at a time", "[worker][ddp][hook]") {
-  run_ranks_well(2, [](ThreadCommunicator& communicator) {
-    const DataParallelOptions options = with(of_rank(1));
-    Given first, second;
-    {
-      DistributedDataParallel ddp(first, communicator, options);
-      RANK_CHECK(message_of<std::invalid_argument>([&] {
-                   try {
-                     DistributedDataParallel other(second, communicator, options);
-                   } catch (...) {
-                     return std::current_exception();
-                   }
-                   return std::exception_ptr();
-                 }())
-                     .find("serves another wrapped module") != std::string::npos);
-    }
-    DistributedDataParallel after(second, communicator, options);
-  });
-}
-
 TEST_CASE("PowerSGD's gradients are those of its paper, step by step", "[worker][ddp][hook]") {
   const PowerSgdOptions options{.rank = 3, .start_step = 0, .seed = 11};
   Gradients steps;
