@@ -52,6 +52,7 @@ char handler_stack[65'536];
 std::atomic<pid_t> failing_thread{0};
 std::atomic<pid_t> recording_thread{0};  // The one that writes the error file, or has.
 std::atomic<bool> recorded{false};
+std::atomic<bool> lost{false};  // What was recorded could not be written.
 constexpr int wait_for_other_thread_ms = 10'000;
 
 pid_t own_thread() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
@@ -297,12 +298,13 @@ bool record(const std::string& message, const timespec& when, Fault fault,
             const Stack* stack = nullptr) noexcept {
   // Nobody has said yet where it goes. What follows is then the first that can be recorded.
   if (error_places[error_place.load()].owner == 0) return false;
-  if (!is_to_record()) return true;
+  if (!is_to_record()) return !lost;
   bool well = false;
   try {
     well = write_error(message, stack == nullptr ? "" : stack->text(), when, fault);
   } catch (...) {  // Nothing is written then.
   }
+  lost = !well;
   recorded = true;
   return well;
 }
@@ -343,6 +345,7 @@ void follow_error_file() {
   // but the last one's. One that is still being written ends in that attempt's file.
   if (recorded) {
     recorded = false;
+    lost = false;
     recording_thread = 0;
   }
 }

@@ -19,8 +19,8 @@
 namespace ddprun::worker {
 
 // Writes the cause; does nothing when no error file is wanted or one was written before. Never
-// throws; false if the file could not be written, as before install_error_handlers(), which says
-// where it lies. Safe from any thread.
+// throws; false if the file could not be written, now or for the first cause, and before
+// install_error_handlers(), which says where it lies. Safe from any thread.
 bool record_error(const std::string& message) noexcept;
 
 // The same with the calling thread's stack, for an error that is about to be thrown: who catches it

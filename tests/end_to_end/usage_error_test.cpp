@@ -90,6 +90,18 @@ TEST_CASE("17.1: exit status 2 alone, and a place that may be free in a moment, 
   }
 }
 
+TEST_CASE(
+    "what the user gave train wrong is told where no file can be written, as on a full disk") {
+  const TemporaryFolder folder;
+  const std::string none = folder / "none";
+  const EndedJob job = run_job(
+      folder, shell("ulimit -f 0; exec " + binary("train") + " --dataset mnist --data " + none));
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 2);
+  CHECK(times_told(job.result.output, none) >= 1);
+}
+
 TEST_CASE("17.1: from the second attempt on a job does not end for what one worker was given") {
   const TemporaryFolder folder;
   // As a file of options that somebody has just changed, or a node that came with another command.

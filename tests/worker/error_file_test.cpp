@@ -281,6 +281,15 @@ TEST_CASE("an error file that cannot be written changes nothing else", "[worker]
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 9));
 }
 
+TEST_CASE("a cause that could not be written counts as lost whoever records it again",
+          "[worker][error_file]") {
+  const int status = run_child("/nonexistent/error.json", [] {
+    record_error("lost");
+    ::_exit(record_usage_error("the same, on its way out") ? 1 : 9);
+  });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 9));
+}
+
 TEST_CASE(
     "what is recorded before the handlers are there is said to be lost, and loses nothing else",
     "[worker][error_file]") {
