@@ -56,9 +56,8 @@ std::unique_ptr<Dataset> open_part(const TrainOptions& options, bool train) {
   try {
     return open_kind(options, train);
   } catch (const std::filesystem::filesystem_error& error) {
-    throw DataError(
-        fmt::format("cannot look at {}: {}; --data takes a place that this user can read",
-                    error.path1().string(), error.code().message()));
+    throw_unread("cannot look at " + error.path1().string(), error.code().value(),
+                 "; --data takes a place that this user can read");
   }
 }
 
@@ -98,6 +97,8 @@ std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
 std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train) {
   try {
     return open_dataset(options, train);
+  } catch (const UnreadDataError&) {
+    throw;  // Nothing was given wrong.
   } catch (const DataError& error) {
     throw UsageError(error.what());
   }

@@ -13,8 +13,8 @@ namespace ddprun::trainer {
 // good for. The synthetic validation set has other images than the training set.
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train);
 
-// The same with UsageError: data that cannot be opened was given wrong, and what cannot be read of
-// it later is another matter.
+// The same with UsageError: data that cannot be opened was given wrong, unless it is an
+// UnreadDataError; and what cannot be read of it later is another matter.
 std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train);
 
 // The side that images have in training: --image-size, or the data set's own, or 224. Throws

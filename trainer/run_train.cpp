@@ -56,6 +56,8 @@ void download(const TrainOptions& options, TrainingJob& begun) {
 int verified_files(const std::filesystem::path& folder) {
   try {
     return verify_checksums(folder);
+  } catch (const UnreadDataError&) {
+    throw;
   } catch (const DataError& error) {
     throw UsageError(fmt::format("--verify-data: {}", error.what()));
   }

@@ -104,6 +104,24 @@ TEST_CASE("data that cannot be looked at is not called missing", "[trainer][data
   }
 }
 
+TEST_CASE("data that the machine does not give was not given wrong", "[trainer][data]") {
+  TrainOptions options;
+  options.dataset = DatasetKind::Csv;
+  options.data = "/proc/self/mem";  // Opens, and reads as a disk that fails.
+  const std::string error =
+      message_of<UnreadDataError>([&] { open_given(options, /*train=*/true); });
+  CHECK(error ==
+        "cannot read /proc/self/mem: Input/output error: the file system or this process "
+        "failed, not the data");
+
+  for (const int lasting : {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG}) {
+    CHECK(is_of_the_name(lasting));
+  }
+  for (const int passing : {EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EINTR}) {
+    CHECK_FALSE(is_of_the_name(passing));
+  }
+}
+
 TEST_CASE("data that does not fit the options was given wrong", "[trainer][data]") {
   const MemoryDataset oblong(MemoryDataset::Contents{.shape = {1, 20, 28}});
   TrainOptions options;

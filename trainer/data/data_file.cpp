@@ -7,7 +7,6 @@
 
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -25,8 +24,7 @@ constexpr const char* hex_digits = "0123456789abcdefABCDEF";
 
 std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw DataError(fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
+  if (!file) throw_unread("cannot open " + path.string(), errno);
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         &EVP_MD_CTX_free);
   if (EVP_DigestInit_ex(context.get(), kind, nullptr) != 1) {  // In FIPS mode there is no MD5.
@@ -38,8 +36,7 @@ std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
     EVP_DigestUpdate(context.get(), chunk.data(), static_cast<std::size_t>(file.gcount()));
   }
   // It is not to be taken for another file: good ones would be fetched again.
-  if (file.bad())
-    throw DataError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  if (file.bad()) throw_unread("cannot read " + path.string(), errno);
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int length = 0;
   EVP_DigestFinal_ex(context.get(), digest, &length);
@@ -84,15 +81,17 @@ std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std:
   if (std::filesystem::is_directory(path)) throw DataError(name + " is a folder, not a file");
   // zlib reads plain files as they are, so one loop serves both.
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(name.c_str(), "rb"), &gzclose);
-  if (!file) throw DataError(fmt::format("cannot open {}: {}", name, std::strerror(errno)));
+  if (!file) throw_unread("cannot open " + name, errno);
   std::vector<std::uint8_t> bytes;
   for (;;) {
     const std::size_t filled = bytes.size();
     bytes.resize(filled + chunk_bytes);
     const int count = gzread(file.get(), bytes.data() + filled, chunk_bytes);
     if (count < 0) {
+      const int error = errno;
       int code = 0;
       const char* reason = gzerror(file.get(), &code);
+      if (code == Z_ERRNO) throw_unread("cannot read " + name, error);  // Not by its content.
       throw DataError(fmt::format("cannot unpack {} past byte {} (unpacked): {}; fetch it again",
                                   name, filled, reason));
     }

@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 
 // Reads a file and unpacks it when its content is gzip. Throws DataError when it is missing,
-// unreadable, damaged, or longer than `bytes_max` unpacked.
+// unreadable, damaged, or longer than `bytes_max` unpacked; UnreadDataError as throw_unread() does.
 std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std::size_t bytes_max);
 
 // Checks every file that FOLDER/SHA256SUMS lists: "<64 hex digits>  <name>" a line, as sha256sum

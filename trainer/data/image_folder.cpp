@@ -50,7 +50,7 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 [[noreturn]] void fail(const fs::path& folder, const std::error_code& error) {
-  throw DataError(fmt::format("cannot read the folder {}: {}", folder.string(), error.message()));
+  throw_unread("cannot read the folder " + folder.string(), error.value());
 }
 
 // Follows links to folders, as torchvision does; a link to a parent ends at depth_max.

@@ -28,20 +28,7 @@ constexpr std::int64_t image_bytes_max = std::int64_t{1} << 30;
 // Whether other files may be read all the same. All else, such as a server that does not answer or
 // no memory, would make good images bad, and a run that leaves them out would train on few.
 bool is_of_one_file(const std::error_code& error) {
-  switch (error.value()) {
-    case ENOENT:
-    case ENOTDIR:
-    case EISDIR:
-    case ENXIO:  // A socket.
-    case EIO:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case EACCES:
-    case EPERM:
-      return true;
-    default:
-      return false;
-  }
+  return error.value() == EIO || is_of_the_name(error.value());
 }
 
 // The file's bytes, in memory that is used again. Throws ImageError without the name, and

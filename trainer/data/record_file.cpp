@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -17,7 +16,7 @@ namespace ddprun::trainer {
 namespace {
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path, int error) {
-  throw DataError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+  throw_unread(fmt::format("cannot {} {}", what, path.string()), error);
 }
 
 }  // namespace
