@@ -28,6 +28,10 @@ constexpr std::size_t strangers_max = 1024;  // Beside the ranks, among those th
 constexpr int backlog = 4096;                // All may call at once, twice each.
 constexpr int accept_pause_ms = 50;          // When descriptors have run out.
 
+// This process's own, which nobody but it can give back; it does little else meanwhile, and knows
+// alone why its peers wait for it.
+constexpr std::chrono::seconds own_shortage_patience{2};
+
 // Of a host that has just come back to its network the kernel says for a while that its neighbours
 // cannot be reached. Of one that a firewall refuses it says the same, so not for the whole limit.
 constexpr std::chrono::seconds unreachable_patience{5};
@@ -267,13 +271,17 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
                      const std::vector<PeerAddress>& peers, Clock::time_point deadline) {
   std::vector<IncomingGreeting> callers;
   std::string short_of;  // Not empty: why the last connection could not be accepted.
+  Clock::time_point short_until = deadline;
   while (!missing(sockets).empty()) {
+    if (!short_of.empty() && Clock::now() >= short_until) {
+      throw CommunicatorError("rank " + std::to_string(rank_) + " still needs rank(s) " +
+                              missing(sockets) + ", and " + short_of);
+    }
     if (Clock::now() >= deadline) {
       throw CommunicatorError("rank " + std::to_string(rank_) +
                               (calls.empty() ? " was not called by rank(s) "
                                              : " has no proven connection with rank(s) ") +
                               missing(sockets) + " in time" +
-                              (short_of.empty() ? "" : ": " + short_of) +
                               (turned_away_.empty() ? "" : "; " + turned_away_));
     }
     // A listener that cannot accept stays readable: it is left out, and tried again after a pause.
@@ -301,7 +309,13 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
     }
     if (!pausing && polled[0].revents == 0) continue;
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    short_of = socket ? "" : shortage(errno);
+    const int error = socket ? 0 : errno;
+    short_of = socket ? "" : shortage(error);
+    if (error != EMFILE) {
+      short_until = deadline;
+    } else if (!pausing) {
+      short_until = std::min(deadline, Clock::now() + own_shortage_patience);
+    }
     if (!socket) continue;
     // Ranks speak at once: the one that has been silent longest is a stranger.
     if (callers.size() >= strangers_max + 2 * sockets.size()) callers.erase(callers.begin());
