@@ -2,6 +2,7 @@
 #include "launcher/options/program.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,12 @@ bool is_file(const std::string& path) {
 
 bool is_executable(const std::string& path) {
   return is_file(path) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// Nothing on that file system is executed, whatever the mode of the file.
+bool is_mounted_noexec(const std::string& path) {
+  struct statvfs mounted {};
+  return ::statvfs(path.c_str(), &mounted) == 0 && (mounted.f_flag & ST_NOEXEC) != 0;
 }
 
 bool ends_with(const std::string& text, const std::string& end) {
@@ -150,6 +157,13 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
     // A bare name would be looked for on PATH when it is started.
     if (is_executable(name)) return "./" + name;
     if (!launcher_path.empty() && is_executable(beside)) return beside;
+  }
+  if (is_file(name) && is_mounted_noexec(name)) {
+    throw usage_error("the program " + name +
+                      " cannot be executed where it lies, on a file system that is mounted "
+                      "noexec: copy it to another one, give --run-path where it is Python's, or "
+                      "name the interpreter of a script before it, as in sh " +
+                      name);
   }
   if (is_file(name)) {
     throw usage_error("the program " + name +

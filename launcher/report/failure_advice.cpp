@@ -23,6 +23,11 @@ constexpr std::string_view threads_refused =
     "Docker before 20.10.10 do: update Docker and libseccomp, or docker run --security-opt "
     "seccomp=unconfined";
 
+constexpr std::string_view file_too_large =
+    "a file, or shared memory, reached the limit of file sizes: raise it (ulimit -f)";
+constexpr std::string_view disk_full =
+    "a disk is full (df -h, df -i; also /tmp and /dev/shm): free some, or set TMPDIR";
+
 struct Row {
   // Any of them, in one line: parts that stand in this order, '*' between them; '^' is the line's
   // begin.
@@ -182,7 +187,14 @@ const std::vector<Row>& rows() {
        "a Python program that had done its work: torch's threads did not bear the interpreter's "
        "end, "
        "os._exit(0) as its last line leaves that out; one in C++: join its threads"},
-      // Programs, libraries, files.
+      // Programs, libraries, files. The loader leaves out why; it has found the library.
+      {{"error while loading shared libraries:*failed to map segment from shared object",
+        "error while loading shared libraries:*cannot map zero-fill pages",
+        "^ImportError: *failed to map segment from shared object",
+        "^OSError: *failed to map segment from shared object"},
+       true,
+       "a shared library is there and cannot be mapped: its folder is mounted noexec (findmnt -T "
+       "FOLDER), or this process may have no more memory (ulimit -v)"},
       {{"error while loading shared libraries:", "^ImportError: *cannot open shared object file",
         "^OSError: *cannot open shared object file"},
        true,
@@ -208,9 +220,8 @@ const std::vector<Row>& rows() {
        false,
        "the limit of open files is reached: raise it (ulimit -n), or use "
        "torch.multiprocessing.set_sharing_strategy('file_system')"},
-      {{"No space left on device", "[Errno 28]", "Disk quota exceeded"},
-       false,
-       "a disk is full (df -h, df -i; also /tmp and /dev/shm): free some, or set TMPDIR"},
+      {{"No space left on device", "[Errno 28]", "Disk quota exceeded"}, false, disk_full},
+      {{"File too large", "[Errno 27]"}, false, file_too_large},
       {{"Thread creation failed: Operation not permitted",
         "pthread_create failed*Operation not permitted"},
        false,
@@ -328,7 +339,7 @@ std::string_view advice_for_signal(const FirstCause& cause) {
     case SIGXCPU:
       return "the limit of CPU time is used up (ulimit -t, or the scheduler's)";
     case SIGXFSZ:
-      return "a file reached the limit of file sizes (ulimit -f)";
+      return file_too_large;
     case SIGSEGV:
     case SIGFPE:
     case SIGABRT:
@@ -373,6 +384,12 @@ std::string advice_for(const FirstCause& cause) {
   if (start_failed && cause.message.find("Resource temporarily unavailable") != std::string::npos) {
     return "the limit of processes and threads is reached: raise it (ulimit -u, or the container's "
            "pids limit)";
+  }
+  if (start_failed && cause.message.find("No space left on device") != std::string::npos) {
+    return std::string(disk_full);
+  }
+  if (start_failed && cause.message.find("File too large") != std::string::npos) {
+    return std::string(file_too_large);
   }
   if (start_failed &&
       cause.message.find("a thread: Operation not permitted") != std::string::npos) {

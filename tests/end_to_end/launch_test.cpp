@@ -224,6 +224,20 @@ TEST_CASE("error files go to a place with room, and where there is none the job 
   CHECK(contains(result.output, "it is /mnt/ddprun_"));
 }
 
+TEST_CASE("a program on a file system without execution is not said to lack a permission") {
+  const auto result = run({"unshare", "--map-root-user", "--mount", "sh", "-c",
+                           "mount -t tmpfs -o noexec none /mnt && cp /bin/true /mnt || exit 77; "
+                           "exec \"$0\" --standalone /mnt/true",
+                           binary("ddprun")},
+                          20s);
+  if (result.status == 77 || contains(result.output, "unshare failed")) {
+    DDPRUN_SKIP("this user may not mount a file system");
+  }
+  INFO(result.output);
+  CHECK(result.status == 2);
+  CHECK(contains(result.output, "on a file system that is mounted noexec: copy it"));
+}
+
 TEST_CASE("a dry run says what would be started and starts nothing") {
   const TemporaryFolder folder;
   const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +

@@ -123,6 +123,14 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"ModuleNotFoundError: No module named 'transformers'", "Python module is missing"},
       {"PermissionError: [Errno 13] Permission denied: '/data/x'", "access was denied"},
       {"OSError: [Errno 28] No space left on device", "a disk is full"},
+      {"OSError: [Errno 27] File too large", "ulimit -f"},
+      {"train: cannot save a checkpoint: ck/a.safetensors.partial: cannot be written: File too "
+       "large",
+       "ulimit -f"},
+      {"ImportError: /x/libtorch.so: failed to map segment from shared object", "mounted noexec"},
+      {"./p: error while loading shared libraries: libx.so: failed to map segment from shared "
+       "object",
+       "ulimit -v"},
       {"OSError: [Errno 24] Too many open files: '/data/x'", "open files"},
       {"OSError: [Errno 8] Exec format error: './tool'", "another kind of machine"},
       {"RuntimeError: can't start new thread", "processes and threads"},
@@ -143,6 +151,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
                                             "same GPU",
                                             "/dev/shm is full",
                                             "data loader process",
+                                            "mounted noexec",
+                                            "ulimit -v",
                                             "shared library is missing"};
     std::string before = std::string(known.message) + '\n';
     for (int line = 0; line < 40; ++line) before += "a line\n";
@@ -233,6 +243,9 @@ TEST_CASE("a launcher that may have no more files or processes is told which lim
     CHECK(contains(for_start(what), "ulimit -u, or the container's pids limit"));
   }
   CHECK(for_start("cannot start worker 0: 'train': Permission denied") == "");
+  CHECK(contains(for_start("--restart-memory: cannot make it: File too large"), "ulimit -f"));
+  CHECK(contains(for_start("cannot make the directory /tmp/x/attempt_0: No space left on device"),
+                 "set TMPDIR"));
   CHECK(contains(for_start("cannot start a thread: Operation not permitted"), "refuse clone3"));
 }
 
