@@ -134,6 +134,7 @@ int unless_unsaid(int status) {
 
 int main(int argc, char** argv) {
   ddprun::command_line::fill_closed_streams();
+  ddprun::command_line::wait_for_reader_of(STDOUT_FILENO);
   // Who started us may ignore it, and the kernel would then reap our children before we do; or have
   // it blocked, and nothing would tell of what workers leave behind.
   std::signal(SIGCHLD, SIG_DFL);

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <stdexcept>
 
+#include "command_line/standard_streams.h"
 #include "command_line/write_all.h"
 #include "trainer/data/data_file.h"
 #include "trainer/device/device.h"
@@ -85,6 +86,7 @@ void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& en
        sample_order(dataset->size(), env, options.seed, *options.print_sample_order)) {
     text += std::to_string(index) + '\n';
   }
+  command_line::wait_for_reader_of(STDOUT_FILENO);
   const command_line::Written done = command_line::write_all(STDOUT_FILENO, text);
   if (done.error == 0) return;
   throw std::runtime_error(

@@ -196,6 +196,26 @@ class Watching(WithJob):
             why = "a part of it was refused" if words == ["--help"] else "No space left on device"  # Of many buffers.
             self.assertIn(f"cannot write to standard output: {why}", done.stderr)
 
+    def test_a_reader_that_is_late_is_waited_for_whatever_others_have_made_of_its_pipe(self):
+        commands = [[DDPRUN, "--help"]]
+        if (BIN / "train").exists():
+            commands.append([str(BIN / "train"), "--data", str(SOURCE / "data/mnist"), "--print-sample-order"])
+        for words in commands:
+            whole = subprocess.run(words, env=self.environment, stdout=subprocess.PIPE, timeout=patience(30)).stdout
+            reader, writer = os.pipe()
+            capacity = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+            self.assertGreater(len(whole), capacity)
+            os.set_blocking(writer, False)
+            process = subprocess.Popen(words, env=self.environment, stdout=writer, stderr=subprocess.PIPE)
+            waiting = lambda: struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0]
+            self.until(lambda: waiting() >= capacity or process.poll() is not None, "a full pipe")
+            self.assertFalse(os.get_blocking(writer), "the others' end is theirs")
+            os.close(writer)
+            with open(reader, "rb") as pipe:
+                self.assertEqual(pipe.read(), whole)
+            self.assertEqual((process.wait(patience(30)), process.stderr.read()), (0, b""))
+            process.stderr.close()
+
     def test_a_program_of_a_commands_name_is_run(self):
         program = self.folder / "status"
         program.write_text("#!/bin/sh\necho \"the program has $*\"\n")
