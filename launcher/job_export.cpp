@@ -127,8 +127,8 @@ std::optional<HttpPage> JobExport::page(const std::string& path) {
 void JobExport::changed() {
   metrics_until_ = {};
   if (!page_server_) return;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  history_.add(exported(), std::chrono::duration<double>(now).count());
+  const auto now = made_at_ + (std::chrono::steady_clock::now() - made_);
+  history_.add(exported(), std::chrono::duration<double>(now.time_since_epoch()).count());
 }
 
 void JobExport::look_again() {

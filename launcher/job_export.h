@@ -57,6 +57,9 @@ class JobExport {
   bool ended_ = false;
   std::function<void()> last_words_;
   JobHistory history_;
+  // The wall clock may be set while the job runs.
+  const std::chrono::system_clock::time_point made_at_ = std::chrono::system_clock::now();
+  const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
   std::string metrics_;  // As long as they may be told again.
   std::chrono::steady_clock::time_point metrics_until_;
   std::unique_ptr<PageServer> metrics_server_, page_server_;

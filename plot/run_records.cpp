@@ -203,8 +203,20 @@ LauncherTrack& track_of(RunRecords& run, const RecordJson& line, double time_s) 
     if (track->host == host && track->pid == pid) return *track;
   }
   if (run.launchers.size() >= launchers_max) return run.launchers.back();
-  run.launchers.push_back({host, pid, time_s, time_s, {}, {}, std::nullopt});
+  run.launchers.push_back({host, pid, time_s, time_s, {}, {}, std::nullopt, std::nullopt});
   return run.launchers.back();
+}
+
+// When a line was written: what had elapsed, since the wall clock of the launcher's first line. The
+// wall clock alone may be set while a job runs.
+double time_of(LauncherTrack& track, const std::string& event, const RecordJson& line,
+               double wall_s) {
+  const auto elapsed_us = number(line, "elapsed_us");
+  if (!elapsed_us) return wall_s;
+  const double elapsed_s = *elapsed_us / 1e6;
+  // A later launcher may have the same pid.
+  if (!track.launched_s || event == "launcher_started") track.launched_s = wall_s - elapsed_s;
+  return *track.launched_s + elapsed_s;
 }
 
 // "rank 3 ended by SIGKILL", or nothing for an end that is no failure of its own.
@@ -228,8 +240,9 @@ void end_attempt(LauncherTrack& track, double time_s, bool succeeded) {
 // Of an event log. Returns whether the line is one of it.
 bool take_event(RunRecords& run, const std::string& event, const RecordJson& line) {
   if (!is_of_event_log(line)) return false;
-  const double time_s = number(line, "time_unix_us").value_or(0) / 1e6;
-  LauncherTrack& track = track_of(run, line, time_s);
+  const double wall_s = number(line, "time_unix_us").value_or(0) / 1e6;
+  LauncherTrack& track = track_of(run, line, wall_s);
+  const double time_s = time_of(track, event, line, wall_s);
   track.last_s = std::max(track.last_s, time_s);
   if (event == "attempt_started") {
     track.attempts.push_back({whole(line, "attempt").value_or(0), time_s, time_s, std::nullopt});

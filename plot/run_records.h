@@ -60,6 +60,7 @@ struct LauncherTrack {
   std::vector<AttemptSpan> attempts;
   std::vector<Happening> happenings;
   std::optional<std::int64_t> exit_status;  // Nothing: it goes on, or was killed.
+  std::optional<double> launched_s;         // From when its events count what has elapsed.
 };
 
 struct RunRecords {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace ddprun::launcher {
@@ -46,7 +47,7 @@ void JobHistory::add(const JobSnapshot& job, double now_s) {
     records_.launchers.push_back({job.host, job.launcher_pid, now_s, now_s, {}, {}});
   }
   note_attempt(job, now_s);
-  note_failures(job);
+  note_failures(job, now_s);
   note_progress(job);
 }
 
@@ -70,15 +71,19 @@ void JobHistory::note_attempt(const JobSnapshot& job, double now_s) {
   track.attempts.back().succeeded = how_ended(job);
 }
 
-void JobHistory::note_failures(const JobSnapshot& job) {
-  auto& happenings = records_.launchers.front().happenings;
+void JobHistory::note_failures(const JobSnapshot& job, double now_s) {
+  plot::LauncherTrack& track = records_.launchers.front();
+  auto& happenings = track.happenings;
   // The snapshot has the last ones of all that there were.
   const int missed =
       std::min<int>(job.failures_total - failures_, static_cast<int>(job.failures.size()));
   for (std::size_t i = job.failures.size() - static_cast<std::size_t>(std::max(0, missed));
        i < job.failures.size(); ++i) {
     const SeenFailure& failure = job.failures[i];
-    happenings.push_back({static_cast<double>(failure.time_unix_s),
+    // Told by the wall clock, which may have been set: then it was just now.
+    const auto told_s = static_cast<double>(failure.time_unix_s);
+    const bool plausible = told_s >= std::floor(records_.began_s) && told_s <= now_s;
+    happenings.push_back({plausible ? told_s : now_s,
                           fmt::format("attempt {}: {}{}{}", failure.attempt, failure.text,
                                       failure.what.empty() ? "" : ": ", failure.what),
                           true});

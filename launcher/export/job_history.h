@@ -9,14 +9,14 @@ namespace ddprun::launcher {
 
 class JobHistory {
  public:
-  // A later snapshot than those before; `now_s` since 1970.
+  // A later snapshot than those before; `now_s` since 1970, by a clock that is not set meanwhile.
   void add(const JobSnapshot& job, double now_s);
 
   const plot::RunRecords& records() const { return records_; }
 
  private:
   void note_attempt(const JobSnapshot& job, double now_s);
-  void note_failures(const JobSnapshot& job);
+  void note_failures(const JobSnapshot& job, double now_s);
   void note_progress(const JobSnapshot& job);
 
   plot::RunRecords records_;

@@ -182,6 +182,32 @@ TEST_CASE("what is no number has no place in a curve", "[plot]") {
   CHECK(run.learning_rate == Curve{{10, 0.1}, {20, 0.1}});
 }
 
+TEST_CASE("a clock that is set while a launcher runs moves none of its attempts", "[plot]") {
+  const auto at = [](int elapsed_s) {
+    return R"(,"elapsed_us":)" + std::to_string(elapsed_s * 1'000'000);
+  };
+  for (const double set_by : {-86'400.0, 86'400.0}) {
+    const RunRecords run = records_of(
+        event_line("launcher_started", 100'000, at(0)) +
+        event_line("attempt_started", 100'001, at(1)) +
+        event_line("attempt_verdict", 100'005 + set_by, at(5) + R"(,"why":"it failed")") +
+        event_line("attempt_ended", 100'006 + set_by, at(6) + R"(,"succeeded":false)") +
+        // Another one with that pid, when the clock is right again.
+        event_line("launcher_started", 100'050, at(0)) +
+        event_line("attempt_started", 100'051, at(1)));
+
+    REQUIRE(run.launchers.size() == 1);
+    const LauncherTrack& track = run.launchers[0];
+    REQUIRE(track.attempts.size() == 2);
+    CHECK(track.attempts[0].began_s == 100'001);
+    CHECK(track.attempts[0].ended_s == 100'006);
+    CHECK(track.attempts[1].began_s == 100'051);
+    REQUIRE(track.happenings.size() == 1);
+    CHECK(track.happenings[0].time_s == 100'005);
+    CHECK(track.last_s == 100'051);
+  }
+}
+
 TEST_CASE("an event log tells attempts, and who failed in them", "[plot]") {
   const RunRecords run = records_of(
       event_line("launcher_started", 100) + event_line("attempt_started", 101) +

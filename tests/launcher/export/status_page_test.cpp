@@ -50,6 +50,20 @@ TEST_CASE("17.2: a history is the curves of what was seen", "[launcher][export]"
         "attempt 1: rank 9 was killed by SIGKILL: <b>out of memory</b>");
 }
 
+TEST_CASE("a failure that the clock, set meanwhile, puts elsewhere was just now",
+          "[launcher][export]") {
+  for (const std::int64_t set_by : {-86'400, 0, 86'400}) {
+    JobSnapshot job = at_step(10, 3);
+    job.started_unix_s = 1'700'000'000;
+    job.failures.back().time_unix_s = 1'700'000'090 + set_by;
+    JobHistory history;
+    history.add(job, 1'700'000'100);
+    REQUIRE(history.records().launchers[0].happenings.size() == 1);
+    CHECK(history.records().launchers[0].happenings[0].time_s ==
+          1'700'000'000 + (set_by == 0 ? 90 : 100));
+  }
+}
+
 TEST_CASE("what a rank that has ended said last is no point of a curve", "[launcher][export]") {
   JobHistory history;
   history.add(at_step(10, 3), 1'700'000'200);
