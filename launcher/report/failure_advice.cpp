@@ -226,7 +226,9 @@ const std::vector<Row>& rows() {
         "pthread_create failed*Operation not permitted"},
        false,
        threads_refused},
-      {{"can't start new thread", "Resource temporarily unavailable", "[Errno 11]"},
+      // A shell's words, which leave out why.
+      {{"can't start new thread", "Resource temporarily unavailable", "[Errno 11]",
+        ": Cannot fork"},
        false,
        "the limit of processes and threads is reached (ulimit -u, the container's pids limit)"},
       {{"Permission denied", "[Errno 13]"},
@@ -333,9 +335,10 @@ std::string_view advice_for_signal(const FirstCause& cause) {
       return "the program was built for another processor (-march=native on another machine?): "
              "build it for the oldest one in the job";
     case SIGKILL:
+      // A hard limit of CPU time ends by it, and `ulimit -t` sets that with the soft one.
       return "somebody sent SIGKILL: a scheduler that enforces a limit, the machine's "
-             "out-of-memory "
-             "killer (dmesg -T | grep -i kill), or a person";
+             "out-of-memory killer (dmesg -T | grep -i kill), the limit of CPU time (ulimit -t), "
+             "or a person";
     case SIGXCPU:
       return "the limit of CPU time is used up (ulimit -t, or the scheduler's)";
     case SIGXFSZ:

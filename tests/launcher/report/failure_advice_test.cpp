@@ -134,6 +134,7 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"OSError: [Errno 24] Too many open files: '/data/x'", "open files"},
       {"OSError: [Errno 8] Exec format error: './tool'", "another kind of machine"},
       {"RuntimeError: can't start new thread", "processes and threads"},
+      {"/usr/bin/sh: 1: Cannot fork", "processes and threads"},
       {"libgomp: Thread creation failed: Operation not permitted", "refuse clone3"},
       {"OSError: [Errno 30] Read-only file system: '/x'", "read-only"},
   };
@@ -196,6 +197,7 @@ TEST_CASE("how a worker ended gets its advice", "[failure_advice]") {
   CHECK(contains(in_train, "replaced while it ran"));
   CHECK(contains(advice_for({.signal = SIGILL}), "another processor"));
   CHECK(contains(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
+  CHECK(contains(advice_for({.signal = SIGKILL}), "limit of CPU time (ulimit -t)"));
   CHECK(contains(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));
   CHECK(advice_for({.signal = SIGSEGV, .message = "SIGSEGV: invalid memory access"}) == "");
 }
