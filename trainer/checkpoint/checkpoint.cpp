@@ -125,11 +125,11 @@ double metadata_percent(const Safetensors& file, const std::string& key, const s
 }
 
 // Those of `keys`, as "model 'a' instead of 'b', ...".
-std::string differences_in(std::initializer_list<const char*> keys, const Safetensors& file,
+std::string differences_in(std::initializer_list<std::string> keys, const Safetensors& file,
                            const std::string& name, const RunIdentity& identity) {
   std::string differences;
   const std::map<std::string, std::string> expected = describe(identity, {});
-  for (const char* key : keys) {
+  for (const std::string& key : keys) {
     const std::string& found = metadata_value(file, key, name);
     const auto wanted = expected.find(key);
     if (wanted != expected.end() && found != wanted->second) {
