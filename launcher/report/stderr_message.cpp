@@ -124,7 +124,14 @@ std::string without_prefix(std::string_view line, std::string_view prefix) {
   return std::string(line == prefix ? "" : no_part);  // Ends a traceback.
 }
 
-std::string python_traceback(const Lines& lines) {
+struct FoundTraceback {
+  std::string text;
+  std::size_t end = 0;  // The line behind its last one.
+  bool has_rank = false;
+};
+
+// The last complete one.
+std::optional<FoundTraceback> last_traceback(const Lines& lines) {
   for (std::size_t at = lines.size(); at-- > 0;) {
     const auto prefix = prefix_of_header(lines[at]);
     if (!prefix) continue;
@@ -135,8 +142,33 @@ std::string python_traceback(const Lines& lines) {
     if (!found) continue;
     // The exception goes first and is not said again, unless another traceback follows it.
     const std::size_t end = found->text_end < found->end ? found->end : found->exception;
-    return joined(own, found->exception, found->text_end) + '\n' +
-           joined(own, chain_begin(own, at), end);
+    return FoundTraceback{.text = joined(own, found->exception, found->text_end) + '\n' +
+                                  joined(own, chain_begin(own, at), end),
+                          .end = found->end,
+                          .has_rank = starts_with(*prefix, "[rank")};
+  }
+  return {};
+}
+
+std::string python_traceback(const Lines& lines) {
+  const auto found = last_traceback(lines);
+  return found ? found->text : "";
+}
+
+constexpr std::string_view no_exception = "terminate called without an active exception";
+
+// Threads of torch's may not bear that the interpreter ends, and abort a program that an exception
+// has ended already: it is the exception that it failed of. Torch puts the rank before those that
+// nobody caught alone; one without it may have been survived, if anything was written after it.
+std::string exception_before_terminate(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    if (lines[at].find(no_exception) == lines[at].npos) continue;
+    const Lines before(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(at));
+    const auto found = last_traceback(before);
+    if (!found) return "";
+    std::size_t behind = found->end;
+    while (behind < at && is_blank(lines[behind])) ++behind;
+    return found->has_rank || behind == at ? found->text : "";
   }
   return "";
 }
@@ -185,7 +217,7 @@ std::string uncaught_exception(const Lines& lines) {
         return std::string(line.substr(place + words.size()));
       }
     }
-    if (line.find("terminate called without an active exception") != line.npos) {
+    if (line.find(no_exception) != line.npos) {
       return "std::terminate was called without an exception (a std::thread that was not joined?)";
     }
   }
@@ -240,7 +272,8 @@ std::string rust_panic(const Lines& lines) {
 }
 
 std::string words_of_signal(const Lines& lines, int signal) {
-  std::string message = python_fatal_error(lines);
+  std::string message = signal == SIGABRT ? exception_before_terminate(lines) : "";
+  if (message.empty()) message = python_fatal_error(lines);
   if (message.empty() && signal == SIGABRT) message = uncaught_exception(lines);
   if (message.empty() && signal == SIGABRT) message = words_before_abort(lines);
   return message;

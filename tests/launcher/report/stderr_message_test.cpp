@@ -168,6 +168,28 @@ TEST_CASE("a traceback that was survived is not what a signal killed for", "[std
   CHECK(message_from_stderr(plain, 0, 0) == "");
 }
 
+TEST_CASE("what torch's threads abort after an exception failed of the exception",
+          "[stderr_message]") {
+  const std::string expected = "ValueError: no such model\n" + frames;
+  const std::string aborted = "terminate called without an active exception\n";
+
+  CHECK(words_at_abort("epoch 1\n" + of_rank_3(plain) + aborted) == expected);
+  CHECK(words_at_abort(of_rank_3(plain) + "[rank3]:[W1130 ProcessGroup.cpp] not destroyed\n" +
+                       aborted) == expected);
+  CHECK(words_at_abort(plain + "\n" + aborted) == expected);
+  CHECK(message_from_stderr(of_rank_3(plain) + aborted, 128 + SIGABRT, 0) == expected);
+  // Under faulthandler.
+  CHECK(words_at_abort(of_rank_3(plain) + aborted +
+                       "Fatal Python error: Aborted\n\nThread 0x00 (most recent call first):\n"
+                       "  <no Python frame>\n") == expected);
+
+  const std::string alone =
+      "std::terminate was called without an exception (a std::thread that was not joined?)";
+  CHECK(words_at_abort(plain + "went on without that file\n" + aborted) == alone);
+  CHECK(words_at_abort(aborted + of_rank_3(plain)) == alone);  // Of another process.
+  CHECK(message_from_stderr(of_rank_3(plain) + aborted, 0, SIGSEGV) == "");
+}
+
 TEST_CASE("an uncaught C++ exception is told by type and text", "[stderr_message]") {
   CHECK(
       words_at_abort("start\nterminate called after throwing an instance of 'std::runtime_error'\n"
