@@ -10,6 +10,7 @@
 
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
+#include "launcher/report/stderr_message.h"
 #include "rendezvous/control/last_line.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/json/json_text.h"
@@ -122,14 +123,33 @@ bool says(std::string_view line, const ReportLines& message, int rank) {
          is_one(without_speaker(without_program(own), rank));
 }
 
+// Which lines of stderr are the message's, also of those that it has left out of a long traceback:
+// indented ones before its second part.
+std::vector<bool> lines_said(const ReportLines& lines, const ReportLines& message, int rank) {
+  std::vector<bool> said(lines.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) said[i] = says(lines[i], message, rank);
+  const auto gap = std::find(message.begin(), message.end(), left_out);
+  if (gap == message.end()) return said;
+  const ReportLines second(gap + 1, message.end());
+  bool in_message = false;
+  for (std::size_t i = lines.size(); i-- > 0;) {
+    const bool is_indented = without_rank(lines[i]).starts_with(' ');
+    in_message = is_indented && (in_message || says(lines[i], second, rank));
+    if (in_message) said[i] = true;
+  }
+  return said;
+}
+
 // The last lines of stderr without what the message holds already.
 ReportLines stderr_lines(const FirstCause& cause, const ReportLines& message) {
+  const ReportLines all = split(readable_stack(cause.last_stderr));
+  const std::vector<bool> is_said = lines_said(all, message, cause.rank);
   ReportLines lines;
   bool said = false;
-  for (std::string& line : split(readable_stack(cause.last_stderr))) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
     // Blank lines stand between the tracebacks of a chain.
-    const bool known = says(line, message, cause.rank) || (said && without_rank(line).empty());
-    if (!known) lines.push_back(std::move(line));
+    const bool known = is_said[i] || (said && without_rank(all[i]).empty());
+    if (!known) lines.push_back(all[i]);
     if (known && !said) lines.emplace_back("[the message above]");
     said = known;
   }

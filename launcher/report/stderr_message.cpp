@@ -282,14 +282,14 @@ std::string words_of_signal(const Lines& lines, int signal) {
 }  // namespace
 
 std::string without_middle(std::string_view text, std::size_t bytes_max) {
-  constexpr std::string_view gap = "\n  [...]\n";
+  const std::string gap = '\n' + std::string(left_out) + '\n';
   if (text.size() <= bytes_max) return std::string(text);
   const std::size_t kept = bytes_max > gap.size() ? bytes_max - gap.size() : 0;
   std::string_view head = text.substr(0, kept / 3);
   std::string_view tail = text.substr(text.size() - (kept - head.size()));
   if (const auto newline = head.rfind('\n'); newline != head.npos) head = head.substr(0, newline);
   if (const auto newline = tail.find('\n'); newline != tail.npos) tail.remove_prefix(newline + 1);
-  return std::string(head) + std::string(gap) + std::string(tail);
+  return std::string(head) + gap + std::string(tail);
 }
 
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {

@@ -23,6 +23,9 @@ namespace ddprun::launcher {
 // printed as a warning is not what a signal killed it for, be it below a shell.
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal);
 
+// Stands for the lines that without_middle() has left out.
+constexpr std::string_view left_out = "  [...]";
+
 // `text` with its middle left out where it is longer than `bytes_max`, cut between lines where that
 // is possible.
 std::string without_middle(std::string_view text, std::size_t bytes_max);

@@ -409,6 +409,28 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
   check_contains(to_text(report), "    [rank 3 says no\n    worker 2: no\n");
 }
 
+TEST_CASE("what a long message has left out of its middle is not taken for other words",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message =
+      "ValueError: no\nTraceback (most recent call last):\n  File \"a\"\n    a()\n  [...]\n"
+      "  File \"d\"\n    d()";
+  const std::string middle = "[rank3]:   File \"b\"\n[rank3]:     b()\n";
+  const std::string end = "[rank3]:   File \"d\"\n[rank3]:     d()\n[rank3]: ValueError: no\nbye";
+
+  report.cause->last_stderr = "epoch 7\n" + middle + end;  // Its beginning is not kept.
+  check_contains(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
+  report.cause->last_stderr = middle + end;
+  check_contains(to_text(report), "stderr\n    [the message above]\n    bye\n");
+  // Of another traceback, which it had survived.
+  const std::string first = "Traceback (most recent call last):\n  File \"x\"\nKeyError: 1\n";
+  report.cause->last_stderr = first +
+                              "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a\"\n"
+                              "[rank3]:     a()\n" +
+                              middle + end;
+  check_contains(to_text(report), "    File \"x\"\n    KeyError: 1\n    [the message above]\n");
+}
+
 TEST_CASE("17.1: a worker's own name before its words does not make them others",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
