@@ -15,6 +15,7 @@
 #include "launcher/attempt_choices.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/values.h"
+#include "launcher/processes/child_sessions.h"
 #include "launcher/report/failure_advice.h"
 #include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
@@ -102,6 +103,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = somebody_left_ = none_is_left_ = false;
   cause_by_.reset();
   stopped_at_.reset();
+  halted_.reset();
   told_growth_ = stands_by_ = false;
   began_at_ = wall_now();
   const int workers = workers_here(options_, round);
@@ -412,7 +414,9 @@ void LocalAttempt::look_for_cause() {
     break;
   }
   FirstCause cause = blame(*first);
+  cause.of_a_peer = cause.of_a_peer || tells_of_a_late_peer(cause);
   if (cause.of_a_peer) advise_on_early_end(cause);
+  if (auto halted = halted_before(cause)) cause = *std::move(halted);
   for (WorkerEnd& end : ends_) {
     end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
   }
@@ -485,6 +489,45 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .of_a_peer = names_a_lost_peer(file.message)};
 }
 
+// Who is halted takes part in nothing and says nothing: others fail of it, and only that they have
+// waited in vain, or lost each other, is anybody's word.
+std::optional<FirstCause> LocalAttempt::halted_before(const FirstCause& failure) const {
+  if (failure.kind != FirstCause::Kind::WorkerFailed || !failure.of_a_peer) return std::nullopt;
+  std::vector<int> halted;  // By local rank.
+  for (int local_rank = 0; local_rank < workers(); ++local_rank) {
+    if (!is_at_work(local_rank)) continue;
+    const int pid = pids_[static_cast<std::size_t>(local_rank)];
+    if (read_process(pid).state == 'T') halted.push_back(local_rank);
+  }
+  if (halted.empty()) return std::nullopt;
+  std::vector<int> ranks;
+  for (const int local_rank : halted) ranks.push_back(round_.rank_base + local_rank);
+  const std::string message =
+      fmt::format("{} {} halted by a signal (state T), and took no part in what others waited for",
+                  rank_names(ranks), ranks.size() == 1 ? "was" : "were");
+  FirstCause cause{.kind = FirstCause::Kind::WorkerFailed,
+                   .host = host_name_,
+                   .node_rank = round_.group_rank,
+                   .rank = ranks.front(),
+                   .local_rank = halted.front(),
+                   .pid = pids_[static_cast<std::size_t>(halted.front())],
+                   .exit_code = failure.exit_code,
+                   .signal = failure.signal,
+                   .attempt = round_.attempt,
+                   .ran_ms = ms_between(began_at_, wall_now()),
+                   .message = message,
+                   .log_files = log_files(halted.front()),
+                   .ended_first = failure.ended_first.empty() ? rendezvous::describe(failure)
+                                                              : failure.ended_first,
+                   .halted = true};
+  cause.advice = advice_for(cause);
+  return cause;
+}
+
+void LocalAttempt::look_for_halted(const FirstCause& failure) {
+  if (!failed_ && !stopped_at_) halted_ = halted_before(failure);
+}
+
 std::optional<FirstCause> LocalAttempt::error_before_stop() const {
   if (failed_ || !stopped_at_) return std::nullopt;
   const std::map<int, ErrorFile> files = read_error_files();
@@ -494,7 +537,7 @@ std::optional<FirstCause> LocalAttempt::error_before_stop() const {
     if (error.succeeded || error.of_a_peer || error.at >= *stopped_at_) continue;
     if (first == nullptr || error.at < first->at) first = &error;
   }
-  if (first == nullptr) return std::nullopt;
+  if (first == nullptr) return halted_;
   FirstCause cause = cause_of_recorded(first->local_rank, files.at(first->local_rank));
   cause.advice = advice_for(cause);
   return cause;

@@ -99,9 +99,13 @@ class LocalAttempt {
   std::optional<RankProgress> progress(int local_rank) const { return pages_.read(local_rank); }
   const ProgressPages& pages() const { return pages_; }
 
+  // The attempt is to be stopped for this failure of another node. Before stop(), which lets go on
+  // whoever is halted.
+  void look_for_halted(const rendezvous::FirstCause& failure);
+
   // The first error that a worker had recorded before stop() was called, if none has been reported
-  // as failed: this node's part in the question which node's worker was the first. That a peer was
-  // lost is no answer to it.
+  // as failed, or who look_for_halted() has found: this node's part in the question which node's
+  // worker was the first. That a peer was lost is no answer to it.
   std::optional<rendezvous::FirstCause> error_before_stop() const;
 
   // The error file of the worker on this node that `cause` blames, as it was read; "" = none.
@@ -141,6 +145,7 @@ class LocalAttempt {
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
+  std::optional<rendezvous::FirstCause> halted_before(const rendezvous::FirstCause& failure) const;
   std::optional<ErrorFile> read_error_file(int local_rank) const;
   bool says_usage_error(int local_rank) const;
   std::map<int, ErrorFile> read_error_files() const;  // By local rank.
@@ -182,6 +187,7 @@ class LocalAttempt {
       std::chrono::floor<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
   std::optional<WallNs> stopped_at_;
+  std::optional<rendezvous::FirstCause> halted_;  // When it was.
   bool failed_ = false;
   std::optional<LifeWatch> lives_;  // From the first attempt on.
   bool told_choices_ = false;       // What is the same in every attempt is told once.

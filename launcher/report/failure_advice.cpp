@@ -56,6 +56,16 @@ const std::vector<std::string_view>& lost_peer_patterns() {
   return patterns;
 }
 
+// What Gloo, NCCL and stores say when their time is up.
+const std::vector<std::string_view>& late_peer_patterns() {
+  static const std::vector<std::string_view> patterns = {
+      "Watchdog caught collective operation timeout", "caught collective operation timeout",
+      "Timed out waiting * for recv operation",       "Timed out waiting * for send operation",
+      "failed to pass monitoredBarrier in",           "wait timeout after * ms, keys:",
+      "Timed out after * waiting for clients"};
+  return patterns;
+}
+
 // The first row that matches is the advice: special causes before general ones.
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
@@ -163,11 +173,7 @@ const std::vector<Row>& rows() {
       {lost_peer_patterns(), false,
        "this worker lost a peer, which most likely failed first: look at the other ranks' logs "
        "and nodes"},
-      {{"Watchdog caught collective operation timeout", "caught collective operation timeout",
-        "Timed out waiting * for recv operation", "Timed out waiting * for send operation",
-        "failed to pass monitoredBarrier in",
-        "wait timeout after * ms, keys:", "Timed out after * waiting for clients"},
-       false,
+      {late_peer_patterns(), false,
        "a rank did not take part in time: look at the other ranks' logs for an error or a hang "
        "(py-spy dump -p PID), then at the network"},
       {{"gloo*Connection refused", "gloo*connect*timed out", "gloo*Connect timeout",
@@ -307,10 +313,14 @@ const Row* row_for(const Lines& close, const Lines& all) {
   return nullptr;
 }
 
-std::string_view advice_for_words(const FirstCause& cause) {
+const Row* row_for_words(const FirstCause& cause) {
   const Lines all = telling_lines(cause.last_stderr);
   const Lines said = telling_lines(cause.message);
-  const Row* row = row_for(said.empty() ? last_of(all) : said, all);
+  return row_for(said.empty() ? last_of(all) : said, all);
+}
+
+std::string_view advice_for_words(const FirstCause& cause) {
+  const Row* row = row_for_words(cause);
   return row == nullptr ? "" : row->advice;
 }
 
@@ -378,6 +388,15 @@ bool last_words_name_a_lost_peer(std::string_view last_stderr) {
   return row != nullptr && row->patterns == lost_peer_patterns();
 }
 
+bool tells_of_a_late_peer(const FirstCause& cause) {
+  const Row* row = row_for_words(cause);
+  if (row != nullptr) return row->patterns == late_peer_patterns();
+  // Our own communicators' words, which name the peer and need no advice (worker/peers,
+  // worker/mpi).
+  const Lines said = telling_lines(cause.message.empty() ? cause.last_stderr : cause.message);
+  return any_matches(last_of(said), {" did not answer (stopped, ", " did not call it"});
+}
+
 std::string advice_for(const FirstCause& cause) {
   // The launcher's own words, which name the way out themselves; but this comes from anywhere.
   const bool start_failed = cause.kind == FirstCause::Kind::StartFailed;
@@ -399,6 +418,11 @@ std::string advice_for(const FirstCause& cause) {
     return std::string(threads_refused);
   }
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
+  if (cause.halted) {
+    return "look who halts processes on its host: a person or a program that sent SIGSTOP, a "
+           "scheduler that suspends jobs, a terminal (SIGTTIN, SIGTTOU); `ddprun status` shows who "
+           "is halted";
+  }
   if (cause.hung_ms > 0) {
     return "its stack above, and those of the others further up, say where they stood; --on-stall "
            "report leaves them for a debugger";

@@ -24,4 +24,7 @@ bool names_a_lost_peer(std::string_view message);
 // it has caught and returns 1: whether the last lines of its stderr name that and no other cause.
 bool last_words_name_a_lost_peer(std::string_view last_stderr);
 
+// Whether all that a worker says of its failure is that it waited for a peer in vain.
+bool tells_of_a_late_peer(const rendezvous::FirstCause& cause);
+
 }  // namespace ddprun::launcher

@@ -230,8 +230,9 @@ void add_cause(std::string& text, const FirstCause& cause, const FailureReport& 
   if (cause.rank >= 0) row("rank", fmt::format("{} (local rank {})", cause.rank, cause.local_rank));
   if (cause.pid > 0) row("pid", std::to_string(cause.pid));
   if (!cause.ended_first.empty()) {
-    row("failed", "after " + time_text(std::chrono::milliseconds(cause.ran_ms)) +
-                      ", when it recorded its error");
+    const std::string after = "after " + time_text(std::chrono::milliseconds(cause.ran_ms));
+    row("failed", after + (cause.halted ? " it was seen to be halted by a signal"
+                                        : ", when it recorded its error"));
     if (const WorkerEnd* end = end_of_the_cause(report)) row("ended", fate(*end));
     add_wrapped_row(text, "ended first", cause.ended_first);
   } else if (cause.kind == FirstCause::Kind::WorkerFailed) {

@@ -268,6 +268,7 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("usage_error")) visit.flag("usage_error", cause.usage_error);
   if (visit.has("starter_gone")) visit.flag("starter_gone", cause.starter_gone);
   if (visit.has("of_a_peer")) visit.flag("of_a_peer", cause.of_a_peer);
+  if (visit.has("halted")) visit.flag("halted", cause.halted);
 }
 
 template <class Visitor>

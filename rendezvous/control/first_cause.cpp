@@ -75,6 +75,10 @@ std::string node_of(const FirstCause& cause) {
 std::string describe(const FirstCause& cause) {
   switch (cause.kind) {
     case FirstCause::Kind::WorkerFailed:
+      if (cause.halted)
+        return fmt::format("{} was halted by a signal, as was seen after {}; ended first: {}",
+                           where(cause), time_text(std::chrono::milliseconds(cause.ran_ms)),
+                           cause.ended_first);
       if (!cause.ended_first.empty())
         return fmt::format("{} recorded an error after {}; ended first: {}", where(cause),
                            time_text(std::chrono::milliseconds(cause.ran_ms)), cause.ended_first);

@@ -63,8 +63,11 @@ struct FirstCause {
   // Its error file says that what its user gave is wrong (worker/error_file.h).
   bool usage_error = false;
   bool starter_gone = false;  // See Interrupted.
-  // Its words tell of another worker's end, or of a lost connection, and of no error of its own.
+  // Its words tell of another worker's end, of a lost connection, or of a peer that was waited for
+  // in vain, and of no error of its own.
   bool of_a_peer = false;
+  // It lived, and was stopped (as by SIGSTOP), when a peer failed of its absence: `ended_first`.
+  bool halted = false;
 
   bool operator==(const FirstCause&) const = default;
 };

@@ -52,6 +52,20 @@ Job run_job(const std::vector<std::string>& program, const std::vector<std::stri
 const std::string python = "/usr/bin/python3";
 Job run_python(const std::string& code) { return run_job({python, "-c", code}); }
 
+// What Gloo says of a peer that does not come.
+const std::string waited_in_vain =
+    "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
+
+// Of two workers one halts itself, and the other does what follows once that can be seen.
+std::string halts(const std::string& pid_file) {
+  return read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file + ".new " + pid_file +
+         "; kill -STOP $pid; ";
+}
+std::string fails_beside_halted(const std::string& pid_file) {
+  return "until test -s " + pid_file + " && grep -q ') T ' /proc/$(cat " + pid_file +
+         ")/stat; do sleep 0.01; done; ";
+}
+
 // A memory cgroup of version 1 or 2 for one test, below the one this process is in.
 class MemoryLimit {
  public:
@@ -211,14 +225,15 @@ TEST_CASE("14.2: who loses a peer is not blamed before that one has left its fin
 
 TEST_CASE("who lost a peer that had ended with 0 is told which one that was") {
   const std::string says = GENERATE("record", "echo");
+  const std::string words =
+      GENERATE(std::string("RuntimeError: Connection closed by peer"), waited_in_vain);
   const TemporaryFolder folder;
   const std::string pid_file = folder / "pid";
   const std::string leaves = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
                              ".new " + pid_file + "; exit 0; ";
-  const std::string lost = "until test -s " + pid_file +
-                           "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
-                           ") 2> /dev/null; do sleep 0.01; done; " + says +
-                           " 'RuntimeError: Connection closed by peer' >&2; exit 3";
+  const std::string lost =
+      "until test -s " + pid_file + "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
+      ") 2> /dev/null; do sleep 0.01; done; " + says + " '" + words + "' >&2; exit 3";
   const Job job = run_job(shell(recording + "if [ $RANK = 1 ]; then " + leaves + "fi; " + lost),
                           {"--nproc-per-node", "2"});
 
@@ -267,6 +282,48 @@ TEST_CASE("a node whose ranks lost a peer waits for that one's error from anothe
     CHECK(contains(result.output, "FAILED: rank 1 (pid "));
     CHECK(contains(result.output, "KeyError: labels"));
     CHECK_FALSE(contains(result.output, "FAILED: rank 0"));
+  }
+}
+
+TEST_CASE("a worker that stands halted is blamed where a peer has waited for it in vain") {
+  const bool waits = GENERATE(true, false);
+  const bool records = GENERATE(true, false);
+  const TemporaryFolder folder;
+  const std::string fails = std::string(records ? "record" : "echo") + " '" +
+                            (waits ? waited_in_vain : "KeyError: labels") + "' >&2; exit 3";
+  const Job job = run_job(shell(recording + "if [ $RANK = 1 ]; then " + halts(folder / "pid") +
+                                "exit 4; fi; " + fails_beside_halted(folder / "pid") + fails),
+                          {"--nproc-per-node", "2"});
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 3);  // Of the first that ended.
+  CHECK(job.cause()["rank"] == (waits ? 1 : 0));
+  if (!waits) return;
+  CHECK(contains(job.result.output, "FAILED: rank 1 (pid "));
+  CHECK(contains(job.result.output, " was halted by a signal, as was seen after "));
+  CHECK(contains(job.message(), "rank 1 was halted by a signal (state T), and took no part"));
+  CHECK(contains(job.cause()["ended_first"], "rank 0 (pid "));
+  CHECK(contains(job.result.output, waited_in_vain));
+  CHECK(contains(job.advice(), "SIGSTOP"));
+}
+
+TEST_CASE("a worker that stands halted is blamed for what a peer of another node has waited for") {
+  const TemporaryFolder folder;
+  const std::uint16_t port = free_port();
+  // Another host's clock and pids are never compared: what one of them sees is all there is.
+  const int halted = GENERATE(0, 1);
+  const auto program =
+      shell(recording + "if [ $RANK = " + std::to_string(halted) + " ]; then " +
+            halts(folder / "pid") + "exit 4; fi; " + fails_beside_halted(folder / "pid") +
+            "echo '" + waited_in_vain + "' >&2; exit 3");
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program));
+  for (Process* node : {&host, &other}) {
+    const ProcessResult result = node->wait(60s);
+    INFO(result.output);
+    CHECK(result.status == 3);
+    CHECK(contains(result.output, "FAILED: rank " + std::to_string(halted) + " (pid "));
+    CHECK(contains(result.output, " was halted by a signal, as was seen after "));
   }
 }
 

@@ -323,6 +323,25 @@ TEST_CASE("last words name a peer's end where no other cause is among them", "[f
   CHECK_FALSE(last_words_name_a_lost_peer("Connection reset by peer\n1\n2\n3\n4\nerror\n"));
 }
 
+TEST_CASE("who has waited for a peer in vain names no error of its own", "[failure_advice]") {
+  const auto is_late = [](const std::string& message, const std::string& last_stderr = "") {
+    return tells_of_a_late_peer({.exit_code = 1, .message = message, .last_stderr = last_stderr});
+  };
+  const std::string gloo =
+      "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv "
+      "operation to complete";
+
+  CHECK(is_late(gloo));
+  CHECK(is_late("", "step 7\n" + gloo + "\n"));
+  CHECK(is_late("RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 6000 ms"));
+  CHECK(
+      is_late("all_reduce(4 floats), call 17, on rank 0: rank 1 did not answer (stopped, or cut "
+              "off from the others)"));
+  CHECK_FALSE(is_late("RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:3"));
+  CHECK_FALSE(is_late("KeyError: 'labels'", gloo));
+  CHECK_FALSE(is_late(""));
+}
+
 TEST_CASE("only workers that failed are advised on", "[failure_advice]") {
   CHECK(advice_for({.kind = FirstCause::Kind::NodeLost, .message = "Connection reset by peer"}) ==
         "");

@@ -117,6 +117,18 @@ TEST_CASE("who recorded its error and ended behind another is told with both end
                  "  attempt ");
 }
 
+TEST_CASE("who stood halted is told as that, with the end of who waited for it",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->halted = true;
+  report.cause->ended_first = "rank 1 (pid 11 on host-b) ended with exit code 1 after 12 s";
+  check_contains(to_text(report),
+                 "FAILED: rank 3 (pid 4127 on host-b) was halted by a signal, as was seen after 12 "
+                 "s; ended first: rank 1 (pid 11 on host-b) ended with exit code 1 after 12 s\n");
+  check_contains(to_text(report),
+                 "  failed      after 12 s it was seen to be halted by a signal\n");
+}
+
 TEST_CASE("what a worker's last words would do to a terminal is shown instead",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();

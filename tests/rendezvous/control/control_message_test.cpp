@@ -46,7 +46,8 @@ FirstCause segfault() {
           .age_ms = 2'345,
           .usage_error = true,
           .starter_gone = true,
-          .of_a_peer = true};
+          .of_a_peer = true,
+          .halted = true};
 }
 
 std::string error_of(std::string_view line) {
