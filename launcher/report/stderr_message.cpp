@@ -88,7 +88,9 @@ constexpr std::string_view no_part = "no part of it";
 // cause: a prefix tells which they are, without one indented lines alone are taken for them.
 std::optional<Traceback> read_traceback(const Lines& lines, std::size_t begin, bool prefixed) {
   std::size_t at = begin + 1;
-  while (at < lines.size() && is_indented(lines[at])) ++at;
+  // Python 3.11 has a blank line for marks below a function's first line, where signals strike.
+  const auto is_frame = [&](std::size_t i) { return i < lines.size() && is_indented(lines[i]); };
+  while (is_frame(at) || (at < lines.size() && is_blank(lines[at]) && is_frame(at + 1))) ++at;
   if (at == lines.size() || !is_exception_line(lines[at])) return {};
   Traceback found{begin, at, at + 1, at + 1};
   for (++at; at < lines.size() && at - found.exception < what_lines_max; ++at) {
@@ -120,6 +122,7 @@ std::size_t chain_begin(const Lines& lines, std::size_t begin) {
 
 std::string without_prefix(std::string_view line, std::string_view prefix) {
   if (starts_with(line, prefix)) return std::string(line.substr(prefix.size()));
+  if (line.empty()) return "";  // Torch puts none before these.
   while (!prefix.empty() && prefix.back() == ' ') prefix.remove_suffix(1);
   return std::string(line == prefix ? "" : no_part);  // Ends a traceback.
 }

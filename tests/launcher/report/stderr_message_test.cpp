@@ -80,6 +80,27 @@ TEST_CASE("torch's rank tells all that an exception says", "[stderr_message]") {
                                          "last):\n  File \"b\"\n")) == exception + "\n" + where);
 }
 
+TEST_CASE("a traceback goes on behind a blank line in its middle", "[stderr_message]") {
+  // Python 3.11, of an exception in a signal's handler.
+  const std::string signalled =
+      "Traceback (most recent call last):\n"
+      "  File \"process.py\", line 153, in is_alive\n"
+      "    def is_alive(self):\n"
+      "\n"
+      "  File \"signal_handling.py\", line 73, in handler\n"
+      "    _error_if_any_worker_fails()";
+  const std::string exception = "RuntimeError: DataLoader worker (pid 7) is killed by signal: 11";
+  const std::string expected = exception + "\n" + signalled;
+
+  CHECK(traceback_of("epoch 1\n" + signalled + "\n" + exception + "\n") == expected);
+  // Torch puts the rank before lines that are not empty.
+  std::string with_rank = of_rank_3(signalled + "\n" + exception + "\n");
+  const std::string empty = "[rank3]: \n";
+  with_rank.replace(with_rank.find(empty), empty.size(), "\n");
+  CHECK(traceback_of(with_rank) == expected);
+  CHECK(traceback_of("Traceback (most recent call last):\n  File \"a\"\n\nValueError: no\n") == "");
+}
+
 TEST_CASE("of several tracebacks the last complete one counts", "[stderr_message]") {
   const std::string earlier =
       "Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 1\n";
