@@ -26,6 +26,8 @@ Lines split(std::string_view text) {
     const std::size_t newline = text.find('\n');
     std::string_view line = text.substr(0, newline);
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    // Torch ends what it says of a crashed data loader with one.
+    while (!line.empty() && line.front() == '\0') line.remove_prefix(1);
     lines.push_back(line);
     if (newline == text.npos) break;
     text.remove_prefix(newline + 1);

@@ -101,6 +101,15 @@ TEST_CASE("a traceback goes on behind a blank line in its middle", "[stderr_mess
   CHECK(traceback_of("Traceback (most recent call last):\n  File \"a\"\n\nValueError: no\n") == "");
 }
 
+TEST_CASE("a traceback behind a zero byte is found", "[stderr_message]") {
+  // Torch's handler in a data loader's process writes the whole of a C string.
+  const std::string crash = "ERROR: Unexpected segmentation fault encountered in worker.\n";
+  const std::string zero(1, '\0');
+
+  CHECK(traceback_of(crash + zero + crash + zero + of_rank_3(plain)) ==
+        "ValueError: no such model\n" + frames);
+}
+
 TEST_CASE("of several tracebacks the last complete one counts", "[stderr_message]") {
   const std::string earlier =
       "Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 1\n";
