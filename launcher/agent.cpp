@@ -337,7 +337,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   // The report that follows a final verdict names the cause, but not why there is no restart.
   const bool news = !stop.final_verdict || attempt_.running() > 0 || round_.max_restarts > 0;
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);
-  if (stop.cause) attempt_.look_for_halted(*stop.cause);
+  if (stop.cause) attempt_.look_at_living(*stop.cause);
   apply(machine().stop_received(
       stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
   export_.changed();

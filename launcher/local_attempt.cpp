@@ -103,7 +103,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = somebody_left_ = none_is_left_ = false;
   cause_by_.reset();
   stopped_at_.reset();
-  halted_.reset();
+  living_cause_.reset();
   told_growth_ = stands_by_ = false;
   began_at_ = wall_now();
   const int workers = workers_here(options_, round);
@@ -416,7 +416,7 @@ void LocalAttempt::look_for_cause() {
   FirstCause cause = blame(*first);
   cause.of_a_peer = cause.of_a_peer || tells_of_a_late_peer(cause);
   if (cause.of_a_peer) advise_on_early_end(cause);
-  if (auto halted = halted_before(cause)) cause = *std::move(halted);
+  if (auto living = living_before(cause)) cause = *std::move(living);
   for (WorkerEnd& end : ends_) {
     end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
   }
@@ -431,13 +431,20 @@ void LocalAttempt::advise_on_early_end(FirstCause& cause) const {
   if (!done.empty()) cause.advice = rendezvous::advice_on_early_end(rank_names(done));
 }
 
-bool LocalAttempt::awaits_cause() const {
+bool LocalAttempt::awaits_cause() {
   const std::map<int, ErrorFile> files = read_error_files();
   std::vector<RecordedError> errors = recorded(files);
   for (const WorkerEnd& end : ends_) {
     if (!failed_by_itself(end) || files.contains(end.local_rank)) continue;
     errors.push_back(
         {.local_rank = end.local_rank, .of_a_peer = says_a_peer_was_lost(end), .ended = true});
+  }
+  for (int local_rank = 0; local_rank < workers(); ++local_rank) {
+    if (files.contains(local_rank) || !is_at_work(local_rank)) continue;
+    const std::string message =
+        uncaught_exception_of(round_.rank_base + local_rank, group_.stderr_tail(local_rank));
+    if (message.empty()) continue;
+    errors.push_back({.local_rank = local_rank, .of_a_peer = names_a_lost_peer(message)});
   }
   // Another node tells of its own once it knows; this one hears of it by the stop.
   const bool others = round_.group_world_size > 1;
@@ -489,43 +496,77 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .of_a_peer = names_a_lost_peer(file.message)};
 }
 
-// Who is halted takes part in nothing and says nothing: others fail of it, and only that they have
-// waited in vain, or lost each other, is anybody's word.
+// With the end of who has ended, which the job's exit status is.
+FirstCause LocalAttempt::cause_of_living(int local_rank, std::string message,
+                                         const FirstCause& failure) const {
+  return {.kind = FirstCause::Kind::WorkerFailed,
+          .host = host_name_,
+          .node_rank = round_.group_rank,
+          .rank = round_.rank_base + local_rank,
+          .local_rank = local_rank,
+          .pid = pids_.at(static_cast<std::size_t>(local_rank)),
+          .exit_code = failure.exit_code,
+          .signal = failure.signal,
+          .attempt = round_.attempt,
+          .ran_ms = ms_between(began_at_, wall_now()),
+          .message = std::move(message),
+          .log_files = log_files(local_rank),
+          .ended_first =
+              failure.ended_first.empty() ? rendezvous::describe(failure) : failure.ended_first};
+}
+
+// Who is halted takes part in nothing and says nothing.
 std::optional<FirstCause> LocalAttempt::halted_before(const FirstCause& failure) const {
-  if (failure.kind != FirstCause::Kind::WorkerFailed || !failure.of_a_peer) return std::nullopt;
   std::vector<int> halted;  // By local rank.
+  std::vector<int> ranks;
   for (int local_rank = 0; local_rank < workers(); ++local_rank) {
     if (!is_at_work(local_rank)) continue;
-    const int pid = pids_[static_cast<std::size_t>(local_rank)];
-    if (read_process(pid).state == 'T') halted.push_back(local_rank);
+    if (read_process(pids_[static_cast<std::size_t>(local_rank)]).state != 'T') continue;
+    halted.push_back(local_rank);
+    ranks.push_back(round_.rank_base + local_rank);
   }
   if (halted.empty()) return std::nullopt;
-  std::vector<int> ranks;
-  for (const int local_rank : halted) ranks.push_back(round_.rank_base + local_rank);
-  const std::string message =
+  FirstCause cause = cause_of_living(
+      halted.front(),
       fmt::format("{} {} halted by a signal (state T), and took no part in what others waited for",
-                  rank_names(ranks), ranks.size() == 1 ? "was" : "were");
-  FirstCause cause{.kind = FirstCause::Kind::WorkerFailed,
-                   .host = host_name_,
-                   .node_rank = round_.group_rank,
-                   .rank = ranks.front(),
-                   .local_rank = halted.front(),
-                   .pid = pids_[static_cast<std::size_t>(halted.front())],
-                   .exit_code = failure.exit_code,
-                   .signal = failure.signal,
-                   .attempt = round_.attempt,
-                   .ran_ms = ms_between(began_at_, wall_now()),
-                   .message = message,
-                   .log_files = log_files(halted.front()),
-                   .ended_first = failure.ended_first.empty() ? rendezvous::describe(failure)
-                                                              : failure.ended_first,
-                   .halted = true};
-  cause.advice = advice_for(cause);
+                  rank_names(ranks), ranks.size() == 1 ? "was" : "were"),
+      failure);
+  cause.halted = true;
   return cause;
 }
 
-void LocalAttempt::look_for_halted(const FirstCause& failure) {
-  if (!failed_ && !stopped_at_) halted_ = halted_before(failure);
+// A program that an exception has ended may not get to its end: it waits for a thread, or a child.
+std::optional<FirstCause> LocalAttempt::uncaught_before(const FirstCause& failure) {
+  for (int local_rank = 0; local_rank < workers(); ++local_rank) {
+    if (!is_at_work(local_rank)) continue;
+    std::string message =
+        uncaught_exception_of(round_.rank_base + local_rank, group_.stderr_tail(local_rank));
+    if (message.empty()) continue;
+    FirstCause cause = cause_of_living(local_rank, std::move(message), failure);
+    if (names_a_lost_peer(cause.message) || tells_of_a_late_peer(cause)) continue;
+    return cause;
+  }
+  return std::nullopt;
+}
+
+// Others fail of it, and only that they have waited in vain, or lost each other, is their word.
+std::optional<FirstCause> LocalAttempt::living_before(const FirstCause& failure) {
+  if (failure.kind != FirstCause::Kind::WorkerFailed || !failure.of_a_peer) return std::nullopt;
+  std::optional<FirstCause> cause = uncaught_before(failure);
+  const bool is_uncaught = cause.has_value();
+  if (!cause) cause = halted_before(failure);
+  if (!cause) return std::nullopt;
+  cause->advice = advice_for(*cause);
+  if (is_uncaught && cause->advice.empty()) {
+    cause->advice =
+        "it had printed this some time before, and its process did not end: Python waits for "
+        "threads and child processes that are no daemons";
+  }
+  return cause;
+}
+
+void LocalAttempt::look_at_living(const FirstCause& failure) {
+  if (!failed_ && !stopped_at_) living_cause_ = living_before(failure);
 }
 
 std::optional<FirstCause> LocalAttempt::error_before_stop() const {
@@ -537,7 +578,7 @@ std::optional<FirstCause> LocalAttempt::error_before_stop() const {
     if (error.succeeded || error.of_a_peer || error.at >= *stopped_at_) continue;
     if (first == nullptr || error.at < first->at) first = &error;
   }
-  if (first == nullptr) return halted_;
+  if (first == nullptr) return living_cause_;
   FirstCause cause = cause_of_recorded(first->local_rank, files.at(first->local_rank));
   cause.advice = advice_for(cause);
   return cause;

@@ -101,10 +101,10 @@ class LocalAttempt {
 
   // The attempt is to be stopped for this failure of another node. Before stop(), which lets go on
   // whoever is halted.
-  void look_for_halted(const rendezvous::FirstCause& failure);
+  void look_at_living(const rendezvous::FirstCause& failure);
 
   // The first error that a worker had recorded before stop() was called, if none has been reported
-  // as failed, or who look_for_halted() has found: this node's part in the question which node's
+  // as failed, or who look_at_living() has found: this node's part in the question which node's
   // worker was the first. That a peer was lost is no answer to it.
   std::optional<rendezvous::FirstCause> error_before_stop() const;
 
@@ -139,13 +139,17 @@ class LocalAttempt {
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
   void look_for_cause();
-  bool awaits_cause() const;
+  bool awaits_cause();
   void advise_on_early_end(rendezvous::FirstCause& cause) const;
   void on_all_reaped();
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
+  rendezvous::FirstCause cause_of_living(int local_rank, std::string message,
+                                         const rendezvous::FirstCause& failure) const;
   std::optional<rendezvous::FirstCause> halted_before(const rendezvous::FirstCause& failure) const;
+  std::optional<rendezvous::FirstCause> uncaught_before(const rendezvous::FirstCause& failure);
+  std::optional<rendezvous::FirstCause> living_before(const rendezvous::FirstCause& failure);
   std::optional<ErrorFile> read_error_file(int local_rank) const;
   bool says_usage_error(int local_rank) const;
   std::map<int, ErrorFile> read_error_files() const;  // By local rank.
@@ -187,7 +191,7 @@ class LocalAttempt {
       std::chrono::floor<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
   std::optional<WallNs> stopped_at_;
-  std::optional<rendezvous::FirstCause> halted_;  // When it was.
+  std::optional<rendezvous::FirstCause> living_cause_;  // As look_at_living() has found.
   bool failed_ = false;
   std::optional<LifeWatch> lives_;  // From the first attempt on.
   bool told_choices_ = false;       // What is the same in every attempt is told once.

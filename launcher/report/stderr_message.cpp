@@ -132,7 +132,7 @@ std::string without_prefix(std::string_view line, std::string_view prefix) {
 struct FoundTraceback {
   std::string text;
   std::size_t end = 0;  // The line behind its last one.
-  bool has_rank = false;
+  std::string prefix;   // As torch's "[rank0]: ".
 };
 
 // The last complete one.
@@ -150,7 +150,7 @@ std::optional<FoundTraceback> last_traceback(const Lines& lines) {
     return FoundTraceback{.text = joined(own, found->exception, found->text_end) + '\n' +
                                   joined(own, chain_begin(own, at), end),
                           .end = found->end,
-                          .has_rank = starts_with(*prefix, "[rank")};
+                          .prefix = std::string(*prefix)};
   }
   return {};
 }
@@ -173,7 +173,7 @@ std::string exception_before_terminate(const Lines& lines) {
     if (!found) return "";
     std::size_t behind = found->end;
     while (behind < at && is_blank(lines[behind])) ++behind;
-    return found->has_rank || behind == at ? found->text : "";
+    return starts_with(found->prefix, "[rank") || behind == at ? found->text : "";
   }
   return "";
 }
@@ -295,6 +295,12 @@ std::string without_middle(std::string_view text, std::size_t bytes_max) {
   if (const auto newline = head.rfind('\n'); newline != head.npos) head = head.substr(0, newline);
   if (const auto newline = tail.find('\n'); newline != tail.npos) tail.remove_prefix(newline + 1);
   return std::string(head) + gap + std::string(tail);
+}
+
+std::string uncaught_exception_of(int rank, std::string_view tail) {
+  const auto found = last_traceback(split(tail));
+  if (!found || found->prefix != "[rank" + std::to_string(rank) + "]: ") return "";
+  return without_middle(found->text, message_bytes_max);
 }
 
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {

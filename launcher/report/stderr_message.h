@@ -23,6 +23,11 @@ namespace ddprun::launcher {
 // printed as a warning is not what a signal killed it for, be it below a shell.
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal);
 
+// What a worker that has not ended says of its end: the traceback of an exception that nobody has
+// caught, by the rank that torch puts before it; "" if there is none. Its process may be held up by
+// a thread, or by a child that it waits for.
+std::string uncaught_exception_of(int rank, std::string_view tail);
+
 // Stands for the lines that without_middle() has left out.
 constexpr std::string_view left_out = "  [...]";
 

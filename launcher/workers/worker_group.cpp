@@ -30,6 +30,7 @@
 #include <cassert>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -725,6 +726,13 @@ void WorkerGroup::kill_worker(int local_rank) {
 bool WorkerGroup::can_park(int local_rank) const {
   const auto worker = impl_->workers.of_local_rank(local_rank);
   return worker && worker->parking.can_park();
+}
+
+std::string WorkerGroup::stderr_tail(int local_rank) {
+  const auto worker = impl_->workers.of_local_rank(local_rank);
+  if (!worker || !worker->stream) return "";
+  impl_->output.pump(*worker->stream);
+  return OutputForwarder::last_stderr(*worker->stream, INT_MAX);
 }
 
 void WorkerGroup::forward_signal(int signal) {

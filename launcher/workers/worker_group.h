@@ -102,6 +102,9 @@ class WorkerGroup {
   // It has said that it can leave the attempt with its process.
   bool can_park(int local_rank) const;
 
+  // What is kept of the end of its stderr; reads what is in the pipe first.
+  std::string stderr_tail(int local_rank);
+
   int running() const;  // Workers whose end was not told.
   std::vector<int> pids() const;
 

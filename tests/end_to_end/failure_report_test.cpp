@@ -327,6 +327,40 @@ TEST_CASE("a worker that stands halted is blamed for what a peer of another node
   }
 }
 
+TEST_CASE("an exception that does not get to its process's end is the cause of who waits for it") {
+  const std::string words =
+      GENERATE(std::string("RuntimeError: Connection closed by peer"), waited_in_vain);
+  const bool one_node = GENERATE(true, false);
+  const TemporaryFolder folder;
+  const std::string said = folder / "said";
+  // As torch writes it, and then the interpreter waits for a child.
+  const std::string raises =
+      "printf '[rank1]: Traceback (most recent call last):\\n[rank1]:   File \"a.py\", line 3\\n"
+      "[rank1]: KeyError: labels\\n' >&2; touch " +
+      said + "; exec sleep 300; ";
+  const auto program = shell("if [ $RANK = 1 ]; then " + raises + "fi; until test -e " + said +
+                             "; do sleep 0.01; done; echo '" + words + "' >&2; exit 3");
+  std::string output;
+  if (one_node) {
+    const Job job = run_job(program, {"--nproc-per-node", "2"});
+    output = job.result.output;
+    CHECK(job.cause()["rank"] == 1);
+    CHECK(job.message().rfind("KeyError: labels\nTraceback (most recent call last):", 0) == 0);
+    CHECK(contains(job.advice(), "its process did not end"));
+    CHECK_FALSE(contains(output, "waits for that one's error"));
+    CHECK(job.result.status == 3);
+  } else {
+    const std::uint16_t port = free_port();
+    Process host(launch_node(0, port, {}, program));
+    Process other(launch_node(1, port, {}, program));
+    output = host.wait(60s).output + other.wait(60s).output;
+  }
+  INFO(output);
+  CHECK(contains(output, "FAILED: rank 1 (pid "));
+  CHECK_FALSE(contains(output, "FAILED: rank 0 (pid "));
+  CHECK(contains(output, "KeyError: labels"));
+}
+
 TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
   const TemporaryFolder folder;
   const auto job =

@@ -220,6 +220,16 @@ TEST_CASE("what torch's threads abort after an exception failed of the exception
   CHECK(message_from_stderr(of_rank_3(plain) + aborted, 0, SIGSEGV) == "");
 }
 
+TEST_CASE("an exception that nobody caught is known by the rank before it", "[stderr_message]") {
+  const std::string expected = "ValueError: no such model\n" + frames;
+
+  CHECK(uncaught_exception_of(3, "epoch 1\n" + of_rank_3(plain)) == expected);
+  CHECK(uncaught_exception_of(3, of_rank_3(plain) + "waiting for a child\n") == expected);
+  CHECK(uncaught_exception_of(2, of_rank_3(plain)) == "");  // Of a job in the job.
+  CHECK(uncaught_exception_of(3, plain) == "");             // It may have been survived.
+  CHECK(uncaught_exception_of(3, "") == "");
+}
+
 TEST_CASE("an uncaught C++ exception is told by type and text", "[stderr_message]") {
   CHECK(
       words_at_abort("start\nterminate called after throwing an instance of 'std::runtime_error'\n"
