@@ -148,6 +148,9 @@ at::Tensor join_outputs(const std::shared_ptr<ReplicaThreads>& threads, ReplicaO
 
 void connect_copies(const at::Tensor& parameter, const std::vector<at::Tensor>& copies) {
   auto node = make_node<SumOfCopies>(parameter.device());
+  // The node's stream is that of its first input. Of a copy's GPU it would not be where the sum
+  // is made, and LibTorch warns that the parameter's gradient comes from another stream.
+  node->add_input_metadata(parameter);
   node->set_next_edges(torch::autograd::collect_next_edges(parameter));
   for (const at::Tensor& copy : copies) torch::autograd::set_history(copy, node);
 }

@@ -7,6 +7,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 #include "tests/worker/torch/small_net.h"
+#include "worker/torch/data_parallel_graph.h"
 
 namespace ddprun::worker {
 namespace {
@@ -322,6 +323,15 @@ TEST_CASE("DistributedDataParallel around replicas averages their sums", "[worke
       RANK_CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
     }
   });
+}
+
+// LibTorch warns of a parameter whose gradient comes from another stream than the parameter's own.
+TEST_CASE("copies on other devices are summed up on the parameter's stream", "[worker][dp]") {
+  const at::Tensor parameter = at::ones({2}, at::requires_grad());
+  const at::Tensor copy = at::empty({2}, at::kMeta);
+  connect_copies(parameter, {copy});
+  CHECK(copy.grad_fn()->input_metadata(0).device() == parameter.device());
+  CHECK(copy.grad_fn()->num_inputs() == 2);
 }
 
 }  // namespace
