@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "trainer/replicated_classifier.h"
@@ -108,15 +109,19 @@ std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
   const auto measured = measure_batches(batch, [&](std::int64_t count) {
     return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count));
   });
+  const LastingMemory lasting = lasting_memory(job);
   std::int64_t free_bytes = 0;
   if (measured) {
     c10::getDeviceAllocator(job.place.device.type())->emptyCache();
     if (const auto driver = driver_memory(job.place.device)) {
       free_bytes = driver->free;
     }
+    // The first update makes it, and has not come yet.
+    if (job.optimizer->momentum_buffers().empty()) {
+      free_bytes = std::max<std::int64_t>(0, free_bytes - lasting.momentum);
+    }
   }
-  const std::string text =
-      out_of_memory_text(why, batch, lasting_memory(job), measured, free_bytes);
+  const std::string text = out_of_memory_text(why, batch, lasting, measured, free_bytes);
   if (!job.options.cuda_graph) return text;
   return text + ". With --cuda-graph the recording takes the memory of a step once more";
 }

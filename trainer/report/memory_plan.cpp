@@ -20,7 +20,9 @@ std::optional<BatchMemory> measure_batches(
   const std::int64_t fewer = std::max(images / probe_share, probe_least);
   if (2 * fewer > images) return std::nullopt;
   try {
-    // Both far below the batch that failed: what is left is all that they have.
+    // All far below the batch that failed: what is left is all that they have. The first one leaves
+    // what only then is made and stays: gradients, and work space of libraries.
+    peak_of(fewer);
     const std::int64_t one = peak_of(fewer);
     const std::int64_t two = peak_of(2 * fewer);
     if (two <= one) return std::nullopt;

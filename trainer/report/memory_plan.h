@@ -24,8 +24,8 @@ struct BatchMemory {
   std::int64_t per_image = 0;
 };
 
-// By two small batches, from what `peak_of(images)` measures. Nothing where it throws, or where
-// more images do not take more.
+// By two small batches, after one that is not measured, from what `peak_of(images)` measures.
+// Nothing where it throws, or where more images do not take more.
 std::optional<BatchMemory> measure_batches(
     std::int64_t images, const std::function<std::int64_t(std::int64_t)>& peak_of);
 

@@ -2,6 +2,7 @@
 #include "trainer/report/memory_plan.h"
 
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/catch.h"
@@ -21,13 +22,22 @@ TEST_CASE("two small batches tell what an image takes", "[trainer][memory]") {
     return 100 * mib + 5 * mib * images;
   });
   REQUIRE(measured);
-  CHECK(asked == std::vector<std::int64_t>{16, 32});
+  CHECK(asked == std::vector<std::int64_t>{16, 16, 32});
   CHECK(measured->fixed == 100 * mib);
   CHECK(measured->per_image == 5 * mib);
   // Never one image, and never more than were asked for.
   asked.clear();
   measure_batches(4, [&](std::int64_t images) { return asked.push_back(images), images; });
-  CHECK(asked == std::vector<std::int64_t>{2, 4});
+  CHECK(asked == std::vector<std::int64_t>{2, 2, 4});
+}
+
+TEST_CASE("what the first batch makes that stays is not taken for an image's",
+          "[trainer][memory]") {
+  std::int64_t made = 100 * mib;
+  const auto measured = measure_batches(
+      64, [&](std::int64_t images) { return std::exchange(made, 0) + 5 * mib * images; });
+  REQUIRE(measured);
+  CHECK(measured->per_image == 5 * mib);
 }
 
 TEST_CASE("what cannot be measured is not guessed", "[trainer][memory]") {
