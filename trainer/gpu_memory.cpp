@@ -103,12 +103,19 @@ void tell_step_memory(TrainingJob& job) {
 }
 
 std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
-                                  const torch::Tensor& labels, const std::string& why) {
+                                  const torch::Tensor& labels, const std::string& why,
+                                  OutOfMemory cause) {
   if (job.options.sync_batch_norm) normalize_alone(job);
   const std::int64_t batch = std::min(job.plan.micro_batch_size, images.size(0));
   const auto measured = measure_batches(batch, [&](std::int64_t count) {
     return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count));
   });
+  if (!measured && cause == OutOfMemory::Likely) {
+    return fmt::format(
+        "{}: cuDNN found no way to compute a convolution, since the GPU's memory is full (give a "
+        "smaller --batch-size) or since cuDNN, the driver and the GPU do not go together",
+        why);
+  }
   const LastingMemory lasting = lasting_memory(job);
   std::int64_t free_bytes = 0;
   if (measured) {

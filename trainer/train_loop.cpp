@@ -154,14 +154,20 @@ void note_training(EpochReport& epoch, StepMeters& meters, const TrainingJob& jo
 StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& images,
                     const torch::Tensor& labels, double rate) {
   std::string why;
+  auto cause = OutOfMemory::Sure;
   try {
     return step.run(images, labels, rate);
   } catch (const c10::OutOfMemoryError& error) {
     why = error.what_without_backtrace();
+  } catch (const c10::Error& error) {
+    why = error.what_without_backtrace();
+    // What LibTorch makes of it where no convolution of cuDNN's has room for its work space.
+    if (why.find("unable to find an engine") == std::string::npos) throw;
+    cause = OutOfMemory::Likely;
   }
   // Out here nothing of the failed step holds memory any more, but for what it has recorded.
   step.forget_graph();
-  throw TrainingError(explain_out_of_memory(job, images, labels, why));
+  throw TrainingError(explain_out_of_memory(job, images, labels, why, cause));
 }
 
 double rate_of_step(const TrainingJob& job) {

@@ -79,6 +79,12 @@ const std::vector<Row>& rows() {
        false,
        "the GPU's memory is full: smaller batch, activation checkpointing, or look with nvidia-smi "
        "whether another process is on this GPU"},
+      // LibTorch has swallowed that a convolution's work space was refused.
+      {{"unable to find an engine to execute this computation",
+        "Unable to find a valid cuDNN algorithm to run convolution"},
+       false,
+       "most often the GPU's memory is full: smaller batch; else cuDNN, the driver and the GPU do "
+       "not go together"},
       {{"Unexpected bus error encountered in worker", "out of shared memory*shared memory limit",
         "unable to mmap * bytes from file </torch_*Cannot allocate memory",
         "unable to write to file </torch_", "Error while creating shared memory segment /dev/shm",

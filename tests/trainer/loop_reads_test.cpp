@@ -3,6 +3,8 @@
 #include <ATen/record_function.h>
 
 #include <cstdlib>
+#include <functional>
+#include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -85,6 +87,25 @@ std::map<std::string, int> reads_of(const std::string& more) {
   return reads().by_phase;
 }
 
+// What a run tells whose second step fails in its backward.
+std::string error_after(const std::function<void()>& failure) {
+  std::ostringstream said;
+  std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
+  const std::vector<const char*> argv{
+      "train",   "--dataset",       "synthetic",   "--synthetic-images",
+      "64",      "--image-size",    "16",          "--model",
+      "convnet", "--batch-size",    "8",           "--workers",
+      "0",       "--device",        "cpu",         "--steps",
+      "3",       "--no-validation", "--gpu-memory"};
+  const int code = run_train(static_cast<int>(argv.size()), argv.data(),
+                             [&](const TrainingJob& job, const std::string& phase) {
+                               if (job.state.step >= 1 && phase == "backward") failure();
+                             });
+  std::cerr.rdbuf(before);
+  CHECK(code == 1);
+  return said.str();
+}
+
 }  // namespace
 
 TEST_CASE("a step asks for no value but for the loss, which a GPU is not waited for",
@@ -103,28 +124,33 @@ TEST_CASE("a step asks for no value but for the loss, which a GPU is not waited 
 
 TEST_CASE("a step that runs out of memory ends with what is in it and what to do",
           "[trainer][memory]") {
-  const ScratchFolder folder;
-  ::setenv("TORCHELASTIC_ERROR_FILE", (folder / "error").c_str(), 1);
-  const std::vector<const char*> argv{
-      "train",   "--dataset",       "synthetic",   "--synthetic-images",
-      "64",      "--image-size",    "16",          "--model",
-      "convnet", "--batch-size",    "8",           "--workers",
-      "0",       "--device",        "cpu",         "--steps",
-      "3",       "--no-validation", "--gpu-memory"};
-  const int code = run_train(static_cast<int>(argv.size()), argv.data(),
-                             [](const TrainingJob& job, const std::string& phase) {
-                               if (job.state.step < 1 || phase != "backward") return;
-                               throw c10::OutOfMemoryError({}, "CUDA out of memory. Tried it.");
-                             });
-  ::unsetenv("TORCHELASTIC_ERROR_FILE");
-  CHECK(code == 1);
-  const std::string error = content_of(folder / "error");
+  const std::string error =
+      error_after([] { throw c10::OutOfMemoryError({}, "CUDA out of memory. Tried it."); });
   INFO(error);
   CHECK(contains(error, "a batch of 8 images did not fit into the GPU's memory, beside weights "));
   // The CPU's allocator tells nothing by which a fitting one could be named.
   CHECK(
       contains(error, "give a smaller --batch-size, with --accumulate for as many images a step"));
   CHECK(contains(error, "What was tried: CUDA out of memory. Tried it."));
+}
+
+TEST_CASE("a convolution without room for its work space is told as want of memory",
+          "[trainer][memory]") {
+  const std::string error = error_after([] {
+    throw c10::Error(c10::SourceLocation{},
+                     "FIND was unable to find an engine to execute this computation");
+  });
+  INFO(error);
+  CHECK(contains(error, "FIND was unable to find an engine to execute this computation: cuDNN"));
+  CHECK(contains(error, "the GPU's memory is full (give a smaller --batch-size)"));
+}
+
+TEST_CASE("any other error of LibTorch is told in its own words", "[trainer][memory]") {
+  const std::string error =
+      error_after([] { throw c10::Error(c10::SourceLocation{}, "an odd shape"); });
+  INFO(error);
+  CHECK(contains(error, "an odd shape"));
+  CHECK(!contains(error, "memory"));
 }
 
 TEST_CASE("the switches of a GPU's arithmetic reach LibTorch", "[trainer][device]") {

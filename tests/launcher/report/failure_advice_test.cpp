@@ -97,6 +97,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "capacity of 79.10 GiB of which 1.2 GiB is free.",
        "GPU's memory is full"},
       {"RuntimeError: CUDA error: out of memory", "GPU's memory is full"},
+      {"RuntimeError: FIND was unable to find an engine to execute this computation",
+       "most often the GPU's memory is full"},
       {"RuntimeError: CUDA error: invalid device ordinal", "fewer GPUs than workers"},
       {"RuntimeError: CUDA error: no kernel image is available for execution on the device",
        "GPU's architecture"},
