@@ -1,4 +1,5 @@
-// The functions of libcudart that this project and the fake libnccl call, without a GPU.
+// Streams, events and graphs of a libcudart without a GPU.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -15,9 +16,7 @@
 #include "tests/fake_cuda/cudart_objects.h"
 #include "tests/fake_cuda/switches.h"
 
-using ddprun::fake_cuda::device_state;
-using ddprun::fake_cuda::number_of;
-using ddprun::fake_cuda::switched;
+using namespace ddprun::fake_cuda;
 
 namespace {
 
@@ -25,8 +24,9 @@ namespace {
 struct Runtime {
   std::mutex mutex;
   std::set<cudaStream_t> streams;
-  std::map<int, cudaStream_t> null_streams;      // By device.
-  std::map<cudaStream_t, CUgraph_st*> captures;  // Those under way.
+  std::map<int, cudaStream_t> null_streams;                      // By device.
+  std::map<cudaStream_t, std::shared_ptr<CUgraph_st>> captures;  // Those under way.
+  std::map<cudaGraph_t, std::shared_ptr<CUgraph_st>> graphs;
   std::deque<CUevent_st> events;
 };
 Runtime& runtime() {
@@ -40,13 +40,6 @@ thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<unsigned long> contexts = 0;
 
-// Who checks a kernel that he launches next is told of it, if nobody has asked before. That work is
-// not done yet is no error.
-cudaError_t told(cudaError_t answer) {
-  if (answer != cudaSuccess && answer != cudaErrorNotReady) last_error = answer;
-  return answer;
-}
-
 // Whether a call that may not be made while `graph` is recorded spoils it, by the rules of
 // cudaThreadExchangeStreamCaptureMode().
 bool is_spoilt_by_this_thread(const CUgraph_st& graph) {
@@ -55,58 +48,6 @@ bool is_spoilt_by_this_thread(const CUgraph_st& graph) {
     return graph.mode != cudaStreamCaptureModeRelaxed;
   }
   return capture_mode == cudaStreamCaptureModeGlobal && graph.mode == cudaStreamCaptureModeGlobal;
-}
-
-// For each call that looks at, waits for or frees something: it is no part of a graph. `of_device`:
-// it concerns all streams, and one of them that is captured can be neither asked nor waited for.
-cudaError_t outside_graphs(bool of_device = false) {
-  Runtime& all = runtime();
-  const std::lock_guard lock(all.mutex);
-  bool spoils = false;
-  for (const auto& [stream, graph] : all.captures) {
-    if (!is_spoilt_by_this_thread(*graph) && !(of_device && stream->device == current_device))
-      continue;
-    graph->spoilt = spoils = true;
-  }
-  return told(spoils ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
-}
-
-// The same for a call about one stream, which it spoils in any mode.
-cudaError_t outside_graph_of(cudaStream_t stream) {
-  {
-    const std::lock_guard lock(runtime().mutex);
-    const auto capture = runtime().captures.find(stream);
-    if (capture != runtime().captures.end()) {
-      capture->second->spoilt = true;
-      return told(cudaErrorStreamCaptureUnsupported);
-    }
-  }
-  return outside_graphs();
-}
-
-cudaEvent_t alive(cudaEvent_t event, const char* function) {
-  if (!event->destroyed) return event;
-  std::fprintf(stderr, "fake CUDA: %s of an event that was destroyed\n", function);
-  std::abort();
-}
-
-// The current device, which has a context from here on.
-int used_device() {
-  contexts |= 1UL << current_device;
-  return current_device;
-}
-
-// The null stream, and the two constants that stand for it, are one stream of each device.
-cudaStream_t real(cudaStream_t stream) {
-  if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread) {
-    return stream;
-  }
-  Runtime& all = runtime();
-  const int device = used_device();
-  const std::lock_guard lock(all.mutex);
-  cudaStream_t& null_stream = all.null_streams[device];
-  if (null_stream == nullptr) all.streams.insert(null_stream = new CUstream_st(device));
-  return null_stream;
 }
 
 void drop(cudaUserObject_t object, unsigned count) {
@@ -124,7 +65,100 @@ void keep(cudaUserObject_t object, unsigned count) {
   object->references += count;
 }
 
-// As cudaFree does: any kernel of the device might use the memory.
+cudaEvent_t alive(cudaEvent_t event, const char* function) {
+  if (!event->destroyed) return event;
+  std::fprintf(stderr, "fake CUDA: %s of an event that was destroyed\n", function);
+  std::abort();
+}
+
+void take_over(Before& all, const Before& more) {
+  for (const auto& [stream, count] : more) all[stream] = std::max(all[stream], count);
+}
+
+// Whether what all streams have put into the graph comes before the end of the one that began it.
+bool is_joined(const CUgraph_st& graph, cudaStream_t begun) {
+  const Before& end = graph.before.at(begun);
+  return std::all_of(graph.before.begin(), graph.before.end(), [&](const auto& of) {
+    const auto own = of.second.find(of.first);
+    const auto seen = end.find(of.first);
+    return own == of.second.end() || (seen != end.end() && seen->second == own->second);
+  });
+}
+
+cudaError_t spoil(const std::shared_ptr<CUgraph_st>& graph, cudaError_t error) {
+  if (graph) graph->spoilt = true;
+  return told(error);
+}
+
+// A wait for an event of a graph makes the stream a part of it; no other wait may cross its border.
+cudaError_t wait_in_graph(cudaStream_t stream, CUevent_st& event) {
+  const auto graph = event.captured ? event.graph.lock() : nullptr;
+  if (!graph || !graph->under_way)
+    return spoil(stream->recorded,
+                 event.captured ? cudaErrorCapturedEvent : cudaErrorStreamCaptureIsolation);
+  if (stream->recorded && stream->recorded != graph) {
+    graph->spoilt = true;
+    return spoil(stream->recorded, cudaErrorStreamCaptureMerge);
+  }
+  const std::lock_guard lock(graph->mutex);
+  take_over(graph->before[stream], event.before);
+  if (stream->recorded) return cudaSuccess;
+  stream->recorded = graph;
+  const std::lock_guard of_all(runtime().mutex);
+  runtime().captures[stream] = graph;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+namespace ddprun::fake_cuda {
+
+cudaError_t told(cudaError_t answer) {
+  if (answer != cudaSuccess && answer != cudaErrorNotReady) last_error = answer;
+  return answer;
+}
+
+cudaError_t outside_graphs(bool of_device) {
+  Runtime& all = runtime();
+  const std::lock_guard lock(all.mutex);
+  bool spoils = false;
+  for (const auto& [stream, graph] : all.captures) {
+    if (!is_spoilt_by_this_thread(*graph) && !(of_device && stream->device == current_device))
+      continue;
+    graph->spoilt = spoils = true;
+  }
+  return told(spoils ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+}
+
+cudaError_t outside_graph_of(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(runtime().mutex);
+    const auto capture = runtime().captures.find(stream);
+    if (capture != runtime().captures.end()) {
+      capture->second->spoilt = true;
+      return told(cudaErrorStreamCaptureUnsupported);
+    }
+  }
+  return outside_graphs();
+}
+
+int used_device() {
+  contexts |= 1UL << current_device;
+  return current_device;
+}
+
+cudaStream_t real(cudaStream_t stream) {
+  if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread) {
+    return stream;
+  }
+  Runtime& all = runtime();
+  const int device = used_device();
+  const std::lock_guard lock(all.mutex);
+  cudaStream_t& null_stream = all.null_streams[device];
+  if (null_stream == nullptr) all.streams.insert(null_stream = new CUstream_st(device));
+  return null_stream;
+}
+
 void wait_for_device() {
   std::set<cudaStream_t> streams;
   const int device = used_device();
@@ -137,12 +171,7 @@ void wait_for_device() {
   }
 }
 
-void* memory_of(std::size_t bytes) {
-  used_device();
-  return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-}
-
-}  // namespace
+}  // namespace ddprun::fake_cuda
 
 CUgraph_st::~CUgraph_st() {
   for (cudaUserObject_t object : objects) drop(object, 1);
@@ -179,38 +208,21 @@ cudaError_t cudaGetLastError() {
   return device_state() != cudaSuccess ? device_state() : error;
 }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorNoDevice:
-      return "no CUDA-capable device is detected";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorStreamCaptureUnsupported:
-      return "operation not permitted when stream is capturing";
-    case cudaErrorStreamCaptureInvalidated:
-      return "operation failed due to a previous error during capture";
-    case cudaErrorCapturedEvent:
-      return "operation not permitted on an event last recorded in a capturing stream";
-    case cudaErrorIllegalAddress:
-      return "an illegal memory access was encountered";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    default:
-      return "unrecognized error code";
-  }
+cudaError_t cudaPeekAtLastError() {
+  return device_state() != cudaSuccess ? device_state() : last_error;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(runtime().mutex);
   runtime().streams.insert(*stream = new CUstream_st(used_device()));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -245,12 +257,16 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   static std::atomic<unsigned long long> captures = 0;
   cudaStream_t const captured = real(stream);
-  captured->recorded = std::make_unique<CUgraph_st>();
-  captured->recorded->id = ++captures;
-  captured->recorded->mode = mode;
-  captured->recorded->recorder = std::this_thread::get_id();
+  if (stream != captured) return told(cudaErrorStreamCaptureUnsupported);  // The null stream.
+  if (captured->recorded) return spoil(captured->recorded, cudaErrorIllegalState);
+  const auto graph = std::make_shared<CUgraph_st>();
+  graph->id = ++captures;
+  graph->mode = mode;
+  graph->recorder = std::this_thread::get_id();
+  graph->before[captured] = {};
+  captured->recorded = graph;
   const std::lock_guard lock(runtime().mutex);
-  runtime().captures[captured] = captured->recorded.get();
+  runtime().captures[captured] = graph;
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
@@ -259,15 +275,19 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   cudaStream_t const captured = real(stream);
-  {
-    const std::lock_guard lock(runtime().mutex);
-    runtime().captures.erase(captured);
-  }
-  auto recorded = std::exchange(captured->recorded, nullptr);
+  const auto recorded = captured->recorded;
   *graph = nullptr;
   if (!recorded) return told(cudaErrorIllegalState);
+  const std::lock_guard lock(runtime().mutex);
+  for (const auto& [part, ignored] : recorded->before) {
+    part->recorded = nullptr;
+    runtime().captures.erase(part);
+  }
+  recorded->under_way = false;
   if (recorded->spoilt) return told(cudaErrorStreamCaptureInvalidated);
-  *graph = recorded.release();
+  if (!is_joined(*recorded, captured)) return told(cudaErrorStreamCaptureUnjoined);
+  *graph = recorded.get();
+  runtime().graphs[*graph] = recorded;
   return cudaSuccess;
 }
 
@@ -289,6 +309,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   for (cudaUserObject_t object : graph->objects) keep(object, 1);
   return cudaSuccess;
 }
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                          unsigned long long flags) {
+  return cudaGraphInstantiate(exec, graph, flags);
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  *count = graph->work.size();  // LibTorch asks for no more, and warns of an empty one.
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   for (const Work& work : exec->graph->work) {
     real(stream)->give([graph = exec->graph, work] { work(); });
@@ -300,7 +328,13 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
+  std::shared_ptr<CUgraph_st> last;  // Its objects end without the lock.
+  const std::lock_guard lock(runtime().mutex);
+  const auto known = runtime().graphs.find(graph);
+  if (known == runtime().graphs.end())
+    return graph == nullptr ? cudaSuccess : told(cudaErrorInvalidValue);
+  last = std::move(known->second);
+  runtime().graphs.erase(known);
   return cudaSuccess;
 }
 
@@ -310,13 +344,23 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = &runtime().events.emplace_back(device, (flags & cudaEventDisableTiming) == 0);
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   alive(event, "cudaEventRecord");
   if (real(stream)->device != event->device) return told(cudaErrorInvalidResourceHandle);
-  const bool capturing = real(stream)->recorded != nullptr;
+  const auto graph = real(stream)->recorded;
+  const bool capturing = graph != nullptr;
   const bool is_node = flags == cudaEventRecordExternal;
   if (is_node && !capturing) return told(cudaErrorInvalidValue);
   event->captured = capturing && !is_node;
+  if (event->captured) {
+    const std::lock_guard lock(graph->mutex);
+    event->graph = graph;
+    event->before = graph->before[real(stream)];
+    return cudaSuccess;
+  }
   const auto place = std::make_shared<CUevent_st::Place>();
   event->place = place;
   real(stream)->give([place, event, is_node] {
@@ -340,6 +384,20 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(event->place->mutex);
   return event->place->reached ? cudaSuccess : cudaErrorNotReady;
 }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  alive(event, "cudaEventSynchronize");
+  if (const cudaError_t error = outside_graphs()) return error;
+  if (event->captured) return told(cudaErrorCapturedEvent);
+  if (!event->place) return device_state();
+  const auto place = event->place;
+  std::unique_lock lock(place->mutex);
+  // A device that fails reaches nothing any more, and wakes nobody.
+  constexpr auto look = std::chrono::milliseconds{10};
+  while (!place->changed.wait_for(lock, look, [&] { return place->reached; })) {
+    if (device_state() != cudaSuccess) break;
+  }
+  return device_state();
+}
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   if (const cudaError_t error = outside_graphs()) return error;
   if (from->device != to->device) return told(cudaErrorInvalidResourceHandle);
@@ -357,8 +415,10 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   alive(event, "cudaStreamWaitEvent");
+  cudaStream_t const waiting = real(stream);
+  if (event->captured || (waiting->recorded && event->place)) return wait_in_graph(waiting, *event);
   if (!event->place) return cudaSuccess;
-  real(stream)->give([place = event->place] {
+  waiting->give([place = event->place] {
     std::unique_lock lock(place->mutex);
     place->changed.wait(lock, [&] { return place->reached; });
   });
@@ -367,40 +427,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   alive(event, "cudaEventDestroy")->destroyed = true;
   return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (const cudaError_t error = outside_graphs()) return error;
-  *data = memory_of(bytes);
-  return told(*data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
-}
-cudaError_t cudaFree(void* data) {
-  if (const cudaError_t error = outside_graphs(/*of_device=*/true)) return error;
-  wait_for_device();
-  std::free(data);
-  return device_state();
-}
-cudaError_t cudaMemset(void* data, int value, size_t bytes) {
-  if (const cudaError_t error = outside_graphs()) return error;
-  used_device();
-  std::memset(data, value, bytes);
-  return device_state();
-}
-// The host's memory is pageable: what is to go from there is copied first, and what comes is there
-// on return.
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  if (kind == cudaMemcpyHostToDevice) {
-    const auto* const first = static_cast<const char*>(from);
-    real(stream)->give([=, staged = std::vector<char>(first, first + bytes)] {
-      std::memcpy(to, staged.data(), bytes);
-    });
-    return cudaSuccess;
-  }
-  real(stream)->give([=] { std::memcpy(to, from, bytes); });
-  if (kind == cudaMemcpyDeviceToHost && real(stream)->recorded)
-    return outside_graph_of(real(stream));
-  return kind == cudaMemcpyDeviceToHost ? real(stream)->synchronize() : cudaSuccess;
 }
 
 }  // extern "C"

@@ -31,14 +31,13 @@ cudaError_t device_state() {
 
 }  // namespace ddprun::fake_cuda
 
-// Detached, since it may stand still for as long as the process lives.
-CUstream_st::CUstream_st(int on) : device(on) {
-  std::thread([this] { run(); }).detach();
-}
+CUstream_st::CUstream_st(int on) : device(on) {}
 
 void CUstream_st::give(Work work) {
-  if (recorded) {
-    recorded->work.push_back(std::move(work));
+  if (const auto graph = recorded) {
+    const std::lock_guard lock(graph->mutex);
+    graph->work.push_back(std::move(work));
+    ++graph->before[this][this];
     return;
   }
   {
@@ -47,6 +46,8 @@ void CUstream_st::give(Work work) {
       changed_.wait(lock, [&] { return std::ssize(work_) < number_of(room, 0); });
     }
     work_.push_back(std::move(work));
+    // Detached, since it may stand still for as long as the process lives.
+    if (!std::exchange(runs_, true)) std::thread([this] { run(); }).detach();
   }
   changed_.notify_all();
 }

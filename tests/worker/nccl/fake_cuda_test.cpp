@@ -85,3 +85,43 @@ TEST_CASE("what is captured is neither asked nor waited for, in any mode", "[wor
   }
   cudaGetLastError();
 }
+
+TEST_CASE("a stream that waits for one that is captured is captured with it, and has to be joined",
+          "[worker][nccl]") {
+  for (const bool joined : {true, false}) {
+    Recording recording(of_thread);
+    cudaEvent_t forked = nullptr, back = nullptr;
+    cudaEventCreateWithFlags(&forked, cudaEventDisableTiming);
+    cudaEventCreateWithFlags(&back, cudaEventDisableTiming);
+    cudaEventRecord(forked, recording.stream);
+    CHECK(cudaStreamWaitEvent(recording.other_stream, forked, 0) == cudaSuccess);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(recording.other_stream, &status);
+    CHECK(status == cudaStreamCaptureStatusActive);
+    cudaMemsetAsync(&status, 0, 0, recording.other_stream);
+    cudaEventRecord(back, recording.other_stream);
+    if (joined) CHECK(cudaStreamWaitEvent(recording.stream, back, 0) == cudaSuccess);
+    CHECK(recording.end() == (joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined));
+    cudaStreamIsCapturing(recording.other_stream, &status);
+    CHECK(status == cudaStreamCaptureStatusNone);
+    cudaEventDestroy(forked);
+    cudaEventDestroy(back);
+  }
+  cudaGetLastError();
+}
+
+TEST_CASE("a captured stream waits for nothing outside of its graph", "[worker][nccl]") {
+  Recording recording(relaxed);
+  CHECK(cudaStreamWaitEvent(recording.stream, recording.event, 0) ==
+        cudaErrorStreamCaptureIsolation);
+  CHECK(recording.end() == cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+TEST_CASE("the null stream is not captured, and no stream is twice", "[worker][nccl]") {
+  CHECK(cudaStreamBeginCapture(nullptr, relaxed) == cudaErrorStreamCaptureUnsupported);
+  Recording recording(relaxed);
+  CHECK(cudaStreamBeginCapture(recording.stream, relaxed) == cudaErrorIllegalState);
+  CHECK(recording.end() == cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
