@@ -118,6 +118,30 @@ TEST_CASE("a worker trains on two GPUs, and so do two workers", "[end_to_end][cu
   }
 }
 
+TEST_CASE("two workers are each on its own GPU alone", "[end_to_end][cuda]") {
+  DDPRUN_SKIP_WITHOUT_CUDA();
+  const TemporaryFolder folder;
+  const auto gpus = with_gpus(2, {{"FAKE_CUDA_TELL", "1"}});
+  const auto check = [&](const std::vector<std::string>& command, const std::string& said) {
+    const auto result = run(command, patience(limit), gpus);
+    check_clean(result, said);
+    CHECK(contains(result.output, "rank 0 had contexts on GPUs 0x1\n"));
+    CHECK(contains(result.output, "rank 1 had contexts on GPUs 0x2\n"));
+  };
+  for (const std::string options : {"", "--cuda-graph --device-normalize", "--sync-bn",
+                                    "--precision fp16 --gpu-memory --checkpoint-every 4 "}) {
+    INFO(options);
+    check(job(2, options + " --checkpoint-dir " + (folder / std::to_string(options.size()))),
+          "Done: 8 steps");
+  }
+  for (const std::string part : {"plain", "own_stream", "sync_bn", "narrow", "power_sgd", "zero"}) {
+    INFO(part);
+    check({binary("ddprun"), "--standalone", "--nproc-per-node", "2", binary("gpu_worker"), part,
+           folder / "optimizer"},
+          "right: " + part);
+  }
+}
+
 TEST_CASE("a checkpoint of a GPU is gone on from, also after a signal", "[end_to_end][cuda]") {
   DDPRUN_SKIP_WITHOUT_CUDA();
   const TemporaryFolder folder;

@@ -4,6 +4,7 @@
 //
 //   FAKE_CUDA_DEVICES=N            so many GPUs; 8 when not set
 //   FAKE_CUDA_MEMORY=BYTES         of each GPU; 80 GiB when not set
+//   FAKE_CUDA_TELL=1               at its end a rank says which GPUs it had a context on, as bits
 //   FAKE_CUDA_STALL=N              after N pieces of work the device takes up none any more
 //   FAKE_CUDA_QUEUE=N              a stream holds so many pieces; whoever gives it more has to wait
 //   FAKE_CUDA_FAULT=N              after N pieces of work each answer is an illegal memory access

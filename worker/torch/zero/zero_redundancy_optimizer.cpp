@@ -219,6 +219,10 @@ void ZeroRedundancyOptimizer::load(torch::serialize::InputArchive& archive) {
   }
   own_->state().clear();
   move_state(*whole, *own_);
+  const std::vector<at::Tensor>& share = shares_[static_cast<std::size_t>(communicator_.rank())];
+  if (share.empty()) return;
+  // What was read lies where the archive was told to lay it, else on its writer's device.
+  load_text(*own_, text_of(*own_), share.front().device());
 }
 
 }  // namespace ddprun::worker

@@ -23,9 +23,11 @@
 //   optimizer.consolidate();                                // On all ranks; brings it to rank 0.
 //   if (communicator->rank() == 0) torch::save(optimizer, "optimizer.pt");
 //   ...
-//   torch::load(optimizer, "optimizer.pt");                 // On all ranks, be they more or fewer.
+//   torch::load(optimizer, "optimizer.pt", at::kCPU);       // On all ranks, be they more or fewer.
 //
-// The file is what the plain optimizer would write, and may be one that it wrote.
+// It passes through the host's memory so, and each rank's share goes to its GPU; without a device
+// LibTorch would lay all of it on the GPU of rank 0, for each rank. The file is what the plain
+// optimizer would write, and may be one that it wrote.
 #pragma once
 
 #include <torch/optim/optimizer.h>
