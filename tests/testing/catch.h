@@ -1,5 +1,6 @@
-// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include: the one that is linked. A machine
-// may have headers of both.
+// Catch2 2 (Debian 12) and 3 (Debian 13, Ubuntu 24.04) under one include: the one that is linked. A
+// machine may have headers of both. Their matchers have other names each: contains() and
+// message_of() of text.h do without.
 #pragma once
 
 #include <iostream>

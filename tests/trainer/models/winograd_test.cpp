@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "trainer/models/winograd_conv.h"
 #include "worker/torch/libtorch.h"
 
+using ddprun::testing::contains;
+using ddprun::testing::message_of;
 using namespace ddprun::trainer;
 
 namespace {
@@ -256,6 +259,8 @@ TEST_CASE("other orders of memory are converted, other convolutions refused", "[
   CHECK_FALSE(winograd_pays(in.x.slice(0, 0, 0), in.weight));
   CHECK_FALSE(winograd_pays(winograd_inputs({90, 16, 32, 1, 2}, 0).x, in.weight));
   CHECK_FALSE(winograd_pays(winograd_inputs({1, 16, 32, 5, 6}, 0).x, in.weight));
-  CHECK_THROWS_WITH(winograd_conv(in.x, torch::randn({32, 16, 5, 5})),
-                    Catch::Matchers::Contains("winograd_pays"));
+  const std::string refused = message_of<c10::Error>([&] {
+    winograd_conv(in.x, torch::randn({32, 16, 5, 5}));
+  });
+  CHECK(contains(refused, "winograd_pays"));
 }
