@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/fake_cuda/cudart_objects.h"
@@ -80,6 +81,13 @@ Block block_of(const void* address) {
   return byte < first + block.bytes ? block : Block{0, 0, cudaMemoryTypeUnregistered};
 }
 
+// A device that failed touches no memory any more: its host has not waited for that.
+void give(cudaStream_t stream, Work work) {
+  real(stream)->give([work = std::move(work)] {
+    if (device_state() == cudaSuccess) work();
+  });
+}
+
 bool is_pageable(const void* address) {
   return block_of(address).type == cudaMemoryTypeUnregistered;
 }
@@ -133,7 +141,7 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   return device_state();
 }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
-  real(stream)->give([=] { std::memset(data, value, bytes); });
+  give(stream, [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 // What is to go from the host's pageable memory is copied first, and what comes there is there on
@@ -144,12 +152,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDefault;
   if (from_host && is_pageable(from)) {
     const auto* const first = static_cast<const char*>(from);
-    real(stream)->give([=, staged = std::vector<char>(first, first + bytes)] {
+    give(stream, [=, staged = std::vector<char>(first, first + bytes)] {
       std::memcpy(to, staged.data(), bytes);
     });
     return cudaSuccess;
   }
-  real(stream)->give([=] { std::memmove(to, from, bytes); });
+  give(stream, [=] { std::memmove(to, from, bytes); });
   if (kind != cudaMemcpyDeviceToHost || !is_pageable(to)) return cudaSuccess;
   if (real(stream)->recorded) return outside_graph_of(real(stream));
   return real(stream)->synchronize();
