@@ -35,6 +35,12 @@ std::string short_number(double value) {
   return fmt::format("{:.1f}M", value / 1e6);
 }
 
+std::string loss_text(double loss, int decimals) {
+  constexpr double longest = 1e6;  // What diverges has forty digits before it is infinite.
+  return std::abs(loss) < longest || !std::isfinite(loss) ? fmt::format("{:.{}f}", loss, decimals)
+                                                          : fmt::format("{:.{}e}", loss, decimals);
+}
+
 std::string epoch_text(std::int64_t epoch, std::int64_t epochs) {
   return fmt::format("epoch {}/{}", epoch, epochs);
 }
@@ -43,8 +49,8 @@ std::string epoch_line(const EpochReport& r) {
   std::string line = epoch_text(r.epoch, r.epochs);
   const auto add = [&](const std::string& part) { line += "  " + part; };
   if (r.steps < r.steps_per_epoch) add(fmt::format("{} of {} steps", r.steps, r.steps_per_epoch));
-  if (r.train_loss) add(fmt::format("train {:.3f}", *r.train_loss));
-  if (r.validation_loss) add(fmt::format("val {:.3f}", *r.validation_loss));
+  if (r.train_loss) add("train " + loss_text(*r.train_loss));
+  if (r.validation_loss) add("val " + loss_text(*r.validation_loss));
   if (r.top1) add(fmt::format("top-1 {:.2f} %", *r.top1));
   if (r.averaged_top1) add(fmt::format("EMA {:.2f} %", *r.averaged_top1));
   if (r.train_loss) {

@@ -37,6 +37,9 @@ std::string duration_text(double seconds);
 // "643", "4.7k", "26k", "1.2M": as exact as a rate is.
 std::string short_number(double value);
 
+// "0.412"; "2.500e+30" where it would be longer.
+std::string loss_text(double loss, int decimals = 3);
+
 // Which epoch of how many, from 1: "epoch 3/90".
 std::string epoch_text(std::int64_t epoch, std::int64_t epochs);
 

@@ -63,15 +63,16 @@ std::string test_line(const StepReport& r) {
 
 std::string validation_line(const ValidationReport& r) {
   return fmt::format(
-      " * {}Prec@1 {:.3f} Prec@5 {:.3f} Loss {:.4f} on {} images in {:.1f} s, best "
+      " * {}Prec@1 {:.3f} Prec@5 {:.3f} Loss {} on {} images in {:.1f} s, best "
       "Prec@1 {:.3f}",
-      r.averaged ? "EMA " : "", r.prec1, r.prec5, r.loss, r.images, r.seconds, r.best_prec1);
+      r.averaged ? "EMA " : "", r.prec1, r.prec5, loss_text(r.loss, 4), r.images, r.seconds,
+      r.best_prec1);
 }
 
 std::string short_step_line(const StepReport& r) {
-  return fmt::format("{}  {}  train {:.3f}  top-1 {:.2f} %  lr {:.4g}  {} img/s  ETA {}",
+  return fmt::format("{}  {}  train {}  top-1 {:.2f} %  lr {:.4g}  {} img/s  ETA {}",
                      epoch_text(r.epoch + 1, r.epochs),
-                     count_of(r.step_in_epoch, r.steps_per_epoch), r.loss.average(),
+                     count_of(r.step_in_epoch, r.steps_per_epoch), loss_text(r.loss.average()),
                      r.prec1.average(), r.learning_rate, short_number(r.images_per_s),
                      duration_text(r.remaining_s));
 }
@@ -85,7 +86,7 @@ std::string progress_line(const StepReport& r, std::size_t columns, double since
   const auto append_if_it_fits = [&](const std::string& part) {
     if (head.size() + tail.size() + part.size() <= columns) tail += part;
   };
-  append_if_it_fits(fmt::format(" train {:.3f}", r.loss.average()));
+  append_if_it_fits(" train " + loss_text(r.loss.average()));
   if (!stands) append_if_it_fits(fmt::format(" {} img/s", short_number(r.images_per_s)));
   append_if_it_fits(fmt::format(" top-1 {:.2f} %", r.prec1.average()));
   const std::size_t used = std::min(columns, head.size() + tail.size());

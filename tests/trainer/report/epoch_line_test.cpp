@@ -83,6 +83,11 @@ TEST_CASE("rates and times are as exact as they are known", "[trainer][report]")
   CHECK(duration_text(3'605) == "1:00:05");
   CHECK(duration_text(-1) == "?");
   CHECK(duration_text(std::numeric_limits<double>::quiet_NaN()) == "?");
+  CHECK(loss_text(0.41234) == "0.412");
+  CHECK(loss_text(999'999) == "999999.000");
+  CHECK(loss_text(-2.5e30) == "-2.500e+30");
+  CHECK(loss_text(1e38, 4) == "1.0000e+38");
+  CHECK(loss_text(std::numeric_limits<double>::quiet_NaN()) == "nan");
 }
 
 TEST_CASE("lines into a file come by time, the seldomer the longer a run is", "[trainer][report]") {
