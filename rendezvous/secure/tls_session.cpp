@@ -16,8 +16,10 @@ namespace {
 
 // OpenSSL: 1000 + number of an alert that the other side sent.
 constexpr int alert_reasons = 1000;
-// What OpenSSL's server, and so ours, says to a proof that was made with another key.
+// What OpenSSL's server, and so ours, says to a proof that was made with another key: 3.0, and
+// later ones (seen of 3.5) as RFC 8446 has it (4.2.11).
 constexpr int wrong_key_alert = SSL_AD_ILLEGAL_PARAMETER;
+constexpr int wrong_key_alert_later = SSL_AD_DECRYPT_ERROR;
 
 }  // namespace
 
@@ -142,6 +144,7 @@ void TlsSession::fail_handshake() {
     case SSL_R_MISSING_SIGALGS_EXTENSION:
       return fail(TlsFailure::WrongKey, "it does not have the secret of this job");
     case alert_reasons + wrong_key_alert:
+    case alert_reasons + wrong_key_alert_later:
       return fail(TlsFailure::WrongKey, "it refused the secret of this node");
     // Client: no ddprun has a certificate.
     case SSL_R_CERTIFICATE_VERIFY_FAILED:

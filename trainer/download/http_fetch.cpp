@@ -3,11 +3,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #if DDPRUN_HAVE_CURL
 #include "command_line/write_all.h"
@@ -89,6 +94,13 @@ class Transfer {
       return static_cast<Transfer*>(self)->output_.append(data, size * count);
     };
     set(CURLOPT_WRITEFUNCTION, write);
+    const curl_write_callback header = [](char* line, std::size_t size, std::size_t count,
+                                          void* self) {
+      static_cast<Transfer*>(self)->note_header({line, size * count});
+      return size * count;
+    };
+    set(CURLOPT_HEADERDATA, this);
+    set(CURLOPT_HEADERFUNCTION, header);
     set(CURLOPT_NOPROGRESS, 0L);
     set(CURLOPT_XFERINFODATA, this);
     const curl_xferinfo_callback seen = [](void* self, curl_off_t total, curl_off_t done,
@@ -125,10 +137,22 @@ class Transfer {
   void set(CURLoption option, Value value) {
     curl().set(handle_, option, value);
   }
+  // libcurl forgets the length of an answer that it refuses (8.14; 7.88 does not).
+  void note_header(std::string_view line) {
+    constexpr std::string_view name = "content-length:";
+    if (line.starts_with("HTTP/")) told_bytes_ = -1;  // Of the next answer, after a redirection.
+    if (line.size() < name.size() || ::strncasecmp(line.data(), name.data(), name.size()) != 0) {
+      return;
+    }
+    line.remove_prefix(name.size());
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    std::int64_t bytes = -1;
+    std::from_chars(line.data(), line.data() + line.size(), bytes);
+    told_bytes_ = bytes;
+  }
   // A page to log in at, or of a mirror that is broken, must not take the place of what has come.
   void check_worth() const {
-    curl_off_t bytes = -1;
-    curl().info(handle_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+    const std::int64_t bytes = told_bytes_;
     if (bytes >= begin_) return;
     const std::string begin = fmt::format("cannot go on with {}: the server ", address_);
     if (bytes < 0) {
@@ -153,6 +177,7 @@ class Transfer {
   const FetchProgress& progress_;
   CURL* handle_;
   std::int64_t begin_ = 0;
+  std::int64_t told_bytes_ = -1;  // How many the server says that it sends; -1: it does not.
   char reason_[CURL_ERROR_SIZE] = {};
 };
 

@@ -160,8 +160,11 @@ TEST_CASE("another secret or another job is refused in one round trip, and says 
 
     check_refused(pair.server, TlsFailure::WrongKey);
     check_refused(pair.client, TlsFailure::WrongKey);
-    // A fatal alert, illegal_parameter: by this one a client knows that it is a job's that refuses.
-    CHECK(pair.to_client == std::string("\x15\x03\x03\x00\x02\x02\x2f", 7));
+    // A fatal alert: by illegal_parameter, or decrypt_error of a newer OpenSSL, a client knows that
+    // it is a job's that refuses.
+    REQUIRE(pair.to_client.size() == 7);
+    CHECK(pair.to_client.substr(0, 6) == std::string("\x15\x03\x03\x00\x02\x02", 6));
+    CHECK((pair.to_client[6] == 0x2f || pair.to_client[6] == 0x33));
     CHECK(pair.server.take_received().empty());
   }
 }
@@ -278,14 +281,14 @@ TEST_CASE("a TLS server that knows nothing of keys is no job with another secret
   check_refused(client, TlsFailure::Broken);
 }
 
-TEST_CASE("of all alerts that TLS has, one says that the server has another key", "[secure][tls]") {
+TEST_CASE("of all alerts that TLS has, two say that the server has another key", "[secure][tls]") {
   for (int alert = 1; alert <= 120; ++alert) {
     TlsSession client(context_of(secret_a), Role::Client);
     client.receive("");
     client.receive(std::string("\x15\x03\x03\x00\x02\x02", 6) + static_cast<char>(alert));
     INFO("alert " << alert);
-    check_refused(client,
-                  alert == SSL_AD_ILLEGAL_PARAMETER ? TlsFailure::WrongKey : TlsFailure::Broken);
+    const bool is_of_key = alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR;
+    check_refused(client, is_of_key ? TlsFailure::WrongKey : TlsFailure::Broken);
   }
 }
 
