@@ -339,6 +339,9 @@ class TrainerServer:
                     outer.news.notify_all()
                 outer.answers.wait(patience(LIMIT_S))
                 self.send_response(outer.status)
+                # Without it the end of the answer would be that of TLS, which this server does not say: newer libcurls
+                # take that for an answer cut off.
+                self.send_header("Content-Length", str(len(outer.words)))
                 self.end_headers()
                 self.wfile.write(outer.words)
 
