@@ -478,41 +478,40 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   return cause;
 }
 
-FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file) const {
+FirstCause LocalAttempt::failure_of_rank(int local_rank) const {
   return {.kind = FirstCause::Kind::WorkerFailed,
           .host = host_name_,
           .node_rank = round_.group_rank,
           .rank = round_.rank_base + local_rank,
           .local_rank = local_rank,
           .pid = pids_.at(static_cast<std::size_t>(local_rank)),
-          // With this it is about to end, and the job must not begin again.
-          .exit_code = file.usage_error ? rendezvous::exit_status::usage : 0,
           .attempt = round_.attempt,
-          .ran_ms = ms_between(began_at_, file.recorded_at),
-          .message = file.message,
-          .log_files = log_files(local_rank),
-          .age_ms = ms_between(file.recorded_at, wall_now()),
-          .usage_error = file.usage_error,
-          .of_a_peer = names_a_lost_peer(file.message)};
+          .log_files = log_files(local_rank)};
+}
+
+FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file) const {
+  FirstCause cause = failure_of_rank(local_rank);
+  // With this it is about to end, and the job must not begin again.
+  cause.exit_code = file.usage_error ? rendezvous::exit_status::usage : 0;
+  cause.ran_ms = ms_between(began_at_, file.recorded_at);
+  cause.message = file.message;
+  cause.age_ms = ms_between(file.recorded_at, wall_now());
+  cause.usage_error = file.usage_error;
+  cause.of_a_peer = names_a_lost_peer(file.message);
+  return cause;
 }
 
 // With the end of who has ended, which the job's exit status is.
 FirstCause LocalAttempt::cause_of_living(int local_rank, std::string message,
                                          const FirstCause& failure) const {
-  return {.kind = FirstCause::Kind::WorkerFailed,
-          .host = host_name_,
-          .node_rank = round_.group_rank,
-          .rank = round_.rank_base + local_rank,
-          .local_rank = local_rank,
-          .pid = pids_.at(static_cast<std::size_t>(local_rank)),
-          .exit_code = failure.exit_code,
-          .signal = failure.signal,
-          .attempt = round_.attempt,
-          .ran_ms = ms_between(began_at_, wall_now()),
-          .message = std::move(message),
-          .log_files = log_files(local_rank),
-          .ended_first =
-              failure.ended_first.empty() ? rendezvous::describe(failure) : failure.ended_first};
+  FirstCause cause = failure_of_rank(local_rank);
+  cause.exit_code = failure.exit_code;
+  cause.signal = failure.signal;
+  cause.ran_ms = ms_between(began_at_, wall_now());
+  cause.message = std::move(message);
+  cause.ended_first =
+      failure.ended_first.empty() ? rendezvous::describe(failure) : failure.ended_first;
+  return cause;
 }
 
 // Who is halted takes part in nothing and says nothing.

@@ -143,6 +143,7 @@ class LocalAttempt {
   void advise_on_early_end(rendezvous::FirstCause& cause) const;
   void on_all_reaped();
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
+  rendezvous::FirstCause failure_of_rank(int local_rank) const;  // Who, where and in which attempt.
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_living(int local_rank, std::string message,

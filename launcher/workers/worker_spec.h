@@ -20,8 +20,8 @@ struct WorkerSpec {
   WorkerOutput output;                                         // Where stdout and stderr go.
   int key_fd = -1;        // Of the workers' key; -1 = none. Stays its owner's.
   bool is_spare = false;  // Waits for its rank ...
-  int channel_fd =
-      -1;  // ... at this end of its channel (rendezvous/contract/spare_channel.h). As key_fd.
+  // ... at this end of its channel (rendezvous/contract/spare_channel.h). As key_fd.
+  int channel_fd = -1;
   bool keeps_channel = false;     // May be given another rank by its channel when it is a worker.
   int memory_fd = -1;             // Of --restart-memory; -1 = none. Its owner's, too.
   int progress_fd = -1;           // Of all workers' progress pages; -1 = none. As memory_fd.
