@@ -26,9 +26,10 @@ std::vector<int> WorkerMembers::adopted_children() {
   return adopted;
 }
 
-std::vector<int> WorkerMembers::left_behind(const std::set<int>& kept) const {
+std::vector<int> WorkerMembers::left_behind(const std::vector<int>& adopted,
+                                            const std::set<int>& kept) const {
   std::vector<int> left;
-  for (const int pid : adopted_children()) {
+  for (const int pid : adopted) {
     const ProcessRow row = read_process(pid);
     if (kept.contains(row.session)) continue;
     const bool known = guard_ != nullptr && guard_->knows(row);
@@ -44,7 +45,7 @@ bool WorkerMembers::outlives_workers(const ProcessRow& row) {
 }
 
 std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders, const std::set<int>& kept) {
-  const std::vector<int> left = left_behind(kept);
+  const std::vector<int> left = left_behind(adopted_children(), kept);
   leaders.insert(leaders.end(), left.begin(), left.end());
   const std::vector<ProcessRow> rows = read_with_descendants(leaders);
   for (const ProcessRow& row : rows) seen_.insert(row.pid);

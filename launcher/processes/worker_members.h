@@ -24,9 +24,10 @@ class WorkerMembers {
   // Children of ours that no spawn() made and that are not of our session: handed to us by the
   // kernel. A program that embeds the launcher may have children of its own, in its own session.
   static std::vector<int> adopted_children();
-  // Those of them that workers have left behind. `kept`: sessions of workers that stay, with what
-  // they have left behind.
-  std::vector<int> left_behind(const std::set<int>& kept = {}) const;
+  // Those of these adopted children that workers have left behind. `kept`: sessions of workers that
+  // stay, with what they have left behind.
+  std::vector<int> left_behind(const std::vector<int>& adopted,
+                               const std::set<int>& kept = {}) const;
   // One that is in nobody's way, ends soon after the last worker that it serves, and must not be
   // ended before: PyTorch's keeper of shared memory (the sharing strategy file_system), which
   // handles no signal and takes away what is left in /dev/shm, two seconds after its last client.

@@ -2,15 +2,15 @@
 // it listens, and unlinked before the descriptor goes.
 #include "launcher/watch/run_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 #include <system_error>
@@ -53,7 +53,7 @@ RunSocket::RunSocket(const std::vector<std::string>& folders, int backlog) {
   for (const std::string& place : folders) {
     const std::string refusal = listen_in(place, backlog);
     if (refusal.empty()) {
-      watch_names();
+      name_at_.reset(::openat(folder_.get(), name_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
       remove_dead_sockets(folder_.get());
       return;
     }
@@ -90,28 +90,11 @@ RunSocket::~RunSocket() {
   ::rmdir(place_.c_str());  // Fails, as it should, while others are in it.
 }
 
-// Without, a job whose socket is removed is not found again; nothing else is lost.
-void RunSocket::watch_names() {
-  watch_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-  const std::string folder = "/proc/self/fd/" + std::to_string(folder_.get());
-  constexpr std::uint32_t removals =
-      IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-  if (!watch_ || ::inotify_add_watch(watch_.get(), folder.c_str(), removals) < 0) watch_.reset();
-}
-
-bool RunSocket::is_gone(int watch) const {
-  bool gone = false;
-  alignas(inotify_event) char buffer[4096];
-  for (;;) {
-    const ssize_t bytes = ::read(watch, buffer, sizeof buffer);
-    if (bytes <= 0) return gone;
-    for (ssize_t at = 0; at < bytes;) {
-      const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
-      // Without a name it is the folder itself, or more happened than the kernel keeps.
-      gone = gone || event->len == 0 || name_ == event->name;
-      at += static_cast<ssize_t>(sizeof *event + event->len);
-    }
-  }
+bool RunSocket::is_gone() const {
+  struct statx file {};
+  constexpr int as_known = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+  return name_at_ && ::statx(name_at_.get(), "", as_known, STATX_NLINK, &file) == 0 &&
+         file.stx_nlink == 0;
 }
 
 }  // namespace ddprun::launcher

@@ -2,8 +2,8 @@
 // and may be made beside one: its folder may lie on a file server that does not answer.
 //
 // Others remove names without a word: logind takes /run/user/UID away at the last logout of a user
-// whose job goes on. The kernel tells of that (inotify), so that nobody has to look again and
-// again.
+// whose job goes on. So who serves it asks is_gone() now and then. inotify would tell of it, but
+// its end waits for the kernel's grace period: 5 to 13 ms at the end of every job.
 #pragma once
 
 #include <string>
@@ -28,21 +28,17 @@ class RunSocket {
   // The descriptor that listens, for who serves it. Once.
   rendezvous::UniqueFd take_listener() { return std::move(listener_); }
 
-  // A descriptor that can be read when a name in the folder was removed: then is_gone() is worth
-  // asking. Once. Invalid: the kernel watches no more files for this user.
-  rendezvous::UniqueFd take_watch() { return std::move(watch_); }
-  // Whether this socket's name was among those that were removed since the last question.
-  bool is_gone(int watch) const;
+  // Somebody else has removed its name. Asks no file server, and reads no folder.
+  bool is_gone() const;
 
  private:
   std::string listen_in(const std::string& wanted, int backlog);
-  void watch_names();
 
   std::string place_;
   std::string name_;
   rendezvous::UniqueFd folder_;
   rendezvous::UniqueFd listener_;
-  rendezvous::UniqueFd watch_;  // inotify's.
+  rendezvous::UniqueFd name_at_;  // The file that the name is of; invalid: could not be opened.
 };
 
 }  // namespace ddprun::launcher

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <asio/local/stream_protocol.hpp>
-#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <climits>
 #include <cstdint>
@@ -41,30 +41,32 @@ rendezvous::Query asked(const std::string& received) {
 }  // namespace
 
 struct StatusSocket::Impl {
-  Impl(asio::io_context& loop, Answer answering)
-      : io(loop), answer(std::move(answering)), names(loop) {}
+  Impl(asio::io_context& loop, Answer answering, std::chrono::milliseconds every)
+      : io(loop), look_every(every), answer(std::move(answering)), look(loop) {}
 
-  void wait_for_removal();
+  void look_for_removal();
 
   asio::io_context& io;
+  const std::chrono::milliseconds look_every;
   Answer answer;
   std::unique_ptr<RunSocket> socket;
   std::shared_ptr<AnswerServer<Stream>> server;
-  asio::posix::stream_descriptor names;
+  asio::steady_timer look;
   std::function<void()> on_gone;
 };
 
-void StatusSocket::Impl::wait_for_removal() {
-  names.async_wait(asio::posix::stream_descriptor::wait_read,
-                   [this](const asio::error_code& error) {
-                     if (error) return;
-                     if (!socket->is_gone(names.native_handle())) return wait_for_removal();
-                     if (const auto told = std::exchange(on_gone, nullptr)) told();
-                   });
+void StatusSocket::Impl::look_for_removal() {
+  look.expires_after(look_every);
+  look.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    if (!socket->is_gone()) return look_for_removal();
+    if (const auto told = std::exchange(on_gone, nullptr)) told();
+  });
 }
 
-StatusSocket::StatusSocket(asio::io_context& io, Answer answer)
-    : impl_(std::make_unique<Impl>(io, std::move(answer))) {}
+StatusSocket::StatusSocket(asio::io_context& io, Answer answer,
+                           std::chrono::milliseconds look_every)
+    : impl_(std::make_unique<Impl>(io, std::move(answer), look_every)) {}
 
 StatusSocket::~StatusSocket() {
   if (impl_->server) impl_->server->close();
@@ -76,8 +78,6 @@ std::unique_ptr<RunSocket> StatusSocket::socket_in(const std::vector<std::string
 
 void StatusSocket::serve(std::unique_ptr<RunSocket> socket, std::function<void()> on_gone) {
   if (impl_->server) impl_->server->close();
-  asio::error_code ignored;
-  impl_->names.close(ignored);
   impl_->socket = std::move(socket);
   impl_->on_gone = std::move(on_gone);
   impl_->server = std::make_shared<AnswerServer<Stream>>(
@@ -88,10 +88,7 @@ void StatusSocket::serve(std::unique_ptr<RunSocket> socket, std::function<void()
       });
   impl_->server->acceptor.assign(Stream(), impl_->socket->take_listener().release());
   impl_->server->begin();
-  if (rendezvous::UniqueFd watch = impl_->socket->take_watch()) {
-    impl_->names.assign(watch.release());
-    impl_->wait_for_removal();
-  }
+  impl_->look_for_removal();
 }
 
 }  // namespace ddprun::launcher

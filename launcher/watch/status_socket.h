@@ -4,6 +4,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +22,9 @@ class StatusSocket {
   // when nobody waits for it any more.
   using Answer = std::function<void(const rendezvous::Query& query, Reply reply)>;
 
-  StatusSocket(asio::io_context& io, Answer answer);
+  // `look_every`: for how long at most nobody finds a job whose socket's name was removed.
+  StatusSocket(asio::io_context& io, Answer answer,
+               std::chrono::milliseconds look_every = std::chrono::seconds(5));
   ~StatusSocket();
   StatusSocket(const StatusSocket&) = delete;
 

@@ -541,8 +541,9 @@ void WorkerGroup::Impl::settle() {
   // found it may have gone past those before.
   for (bool look = true; look;) {
     look = left = false;
-    const std::vector<int> ours = members.left_behind(kept_sessions());
-    for (int pid : WorkerMembers::adopted_children()) {
+    const std::vector<int> adopted = WorkerMembers::adopted_children();
+    const std::vector<int> ours = members.left_behind(adopted, kept_sessions());
+    for (const int pid : adopted) {
       if (::waitpid(pid, nullptr, WNOHANG) == pid) {
         members.forget(pid);
         look = true;
@@ -641,7 +642,7 @@ void WorkerGroup::Impl::kill_now() {
     for (const auto& worker : all) worker->child.reap();
     bool left = std::any_of(all.begin(), all.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
-    for (int pid : members.left_behind(stay))
+    for (int pid : members.left_behind(WorkerMembers::adopted_children(), stay))
       left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
     if (!left) break;
     if (Clock::now() > limit) {
