@@ -14,14 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "launcher/attempt_blame.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/processes/life_watch.h"
-#include "launcher/report/error_file.h"
 #include "launcher/report/event_log.h"
-#include "launcher/report/first_error.h"
-#include "launcher/report/post_mortem.h"
 #include "launcher/watch/progress_pages.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_group.h"
@@ -82,19 +80,19 @@ class LocalAttempt {
   std::vector<int> pids() const { return group_.pids(); }
 
   // Of the attempt started last.
-  const rendezvous::RoundStart& round() const { return round_; }
-  const std::vector<WorkerEnd>& ends() const { return ends_; }
+  const rendezvous::RoundStart& round() const { return record_.round; }
+  const std::vector<WorkerEnd>& ends() const { return record_.ends; }
   // Neither ended nor parked.
-  bool is_at_work(int local_rank) const;
+  bool is_at_work(int local_rank) const { return record_.is_at_work(local_rank); }
   // Should the attempt end for another one, it may keep its process.
   bool can_park(int local_rank) const;
   // Where NCCL's RAS service of this node's workers can be asked, HOST:PORT; "" = nowhere.
   const std::string& ras_address() const { return ras_address_; }
   // By local rank, also of those that have ended.
-  const std::vector<int>& started_pids() const { return pids_; }
-  const std::vector<WorkerOutput>& outputs() const { return outputs_; }
+  const std::vector<int>& started_pids() const { return record_.pids; }
+  const std::vector<WorkerOutput>& outputs() const { return record_.outputs; }
   // This worker has left the attempt with its process, and waits for the next one.
-  bool is_parked(int pid) const { return parked_.contains(pid); }
+  bool is_parked(int pid) const { return record_.parked.contains(pid); }
   // What this worker says of itself.
   std::optional<RankProgress> progress(int local_rank) const { return pages_.read(local_rank); }
   const ProgressPages& pages() const { return pages_; }
@@ -109,7 +107,9 @@ class LocalAttempt {
   std::optional<rendezvous::FirstCause> error_before_stop() const;
 
   // The error file of the worker on this node that `cause` blames, as it was read; "" = none.
-  std::string error_file_of(const rendezvous::FirstCause& cause) const;
+  std::string error_file_of(const rendezvous::FirstCause& cause) const {
+    return blame_.error_file_of(cause);
+  }
 
   // After a failure: error files stay.
   void keep_files(bool errors_told);
@@ -120,10 +120,6 @@ class LocalAttempt {
   std::string log_folder() const;
 
  private:
-  struct LostWorker {
-    std::int64_t stood_ms = 0;
-    std::string why;
-  };
   void choose_ras_address();
   void await_reason(int local_rank);
   void fail_of(const WorkerEnd& worker);
@@ -139,30 +135,12 @@ class LocalAttempt {
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
   void look_for_cause();
-  bool awaits_cause();
-  void advise_on_early_end(rendezvous::FirstCause& cause) const;
   void on_all_reaped();
-  rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
-  rendezvous::FirstCause failure_of_rank(int local_rank) const;  // Who, where and in which attempt.
-  rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
-  rendezvous::FirstCause blame(const WorkerEnd& end) const;
-  rendezvous::FirstCause cause_of_living(int local_rank, std::string message,
-                                         const rendezvous::FirstCause& failure) const;
-  std::optional<rendezvous::FirstCause> halted_before(const rendezvous::FirstCause& failure) const;
-  std::optional<rendezvous::FirstCause> uncaught_before(const rendezvous::FirstCause& failure);
-  std::optional<rendezvous::FirstCause> living_before(const rendezvous::FirstCause& failure);
-  std::optional<ErrorFile> read_error_file(int local_rank) const;
-  bool says_usage_error(int local_rank) const;
-  std::map<int, ErrorFile> read_error_files() const;  // By local rank.
-  std::vector<RecordedError> recorded(const std::map<int, ErrorFile>& files) const;
-  std::string log_files(int local_rank) const;
-  rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
   asio::steady_timer cause_timer_;
   asio::steady_timer lost_timer_;
   asio::steady_timer left_timer_;
-  bool somebody_left_ = false;      // In this attempt: the timer is the first one's.
-  std::map<int, LostWorker> lost_;  // By local rank.
+  bool somebody_left_ = false;  // In this attempt: the timer is the first one's.
   std::string ras_address_;
   bool sets_ras_address_ = false;  // For the workers: it is not the user's own.
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
@@ -176,22 +154,15 @@ class LocalAttempt {
   LocalAttemptCallbacks callbacks_;
   RunDirectory directory_;
   WorkerGroup group_;
-  PostMortem post_mortem_;
-  rendezvous::RoundStart round_;
-  std::string attempt_dir_;
-  std::vector<int> filled_;            // Places that have a worker: by local rank.
-  bool told_growth_ = false;           // In this attempt.
-  bool stands_by_ = false;             // Since the attempt before, or the start.
-  std::vector<WorkerOutput> outputs_;  // By local rank.
-  std::vector<int> pids_;              // By local rank.
-  std::set<int> parked_;               // Pids of them.
-  std::vector<WorkerEnd> ends_;
-  WallNs began_at_ = 0;
+  AttemptRecord record_;
+  AttemptBlame blame_;
+  std::vector<int> filled_;   // Places that have a worker: by local rank.
+  bool told_growth_ = false;  // In this attempt.
+  bool stands_by_ = false;    // Since the attempt before, or the start.
   // For limits that span attempts. This is made as the launcher starts.
   const int launched_at_s_ = static_cast<int>(
       std::chrono::floor<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
-  std::optional<WallNs> stopped_at_;
   std::optional<rendezvous::FirstCause> living_cause_;  // As look_at_living() has found.
   bool failed_ = false;
   std::optional<LifeWatch> lives_;  // From the first attempt on.
