@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
 #include "trainer/consistency/verify_sync.h"
+#include "trainer/data_error.h"
 #include "trainer/open_dataset.h"
 #include "worker/torch/tensor_collectives.h"
 
@@ -216,8 +217,10 @@ void check_folder_continues(const TrainingJob& job, const std::string& checksum)
 
 void check_readable(const char* option, const std::string& name, const char* what) {
   if (::access(name.c_str(), R_OK) == 0) return;
+  const int error = errno;
+  if (!is_of_the_name(error)) throw_unread(fmt::format("{}: cannot read {}", option, name), error);
   throw UsageError(
-      fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(errno), what));
+      fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(error), what));
 }
 
 // Takes the file that `option` names. One that is there and is not what it should be was given

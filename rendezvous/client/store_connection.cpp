@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "rendezvous/host_and_port.h"
@@ -30,6 +31,8 @@ constexpr milliseconds pause_max{1'000};
 // One address, and one handshake, may take so long before the next is tried: a dropped SYN is
 // repeated by the kernel after 1, 2 and 4 s.
 constexpr milliseconds attempt_timeout{8'000};
+// Of this process's own descriptors, which nobody but it can give back.
+constexpr milliseconds own_shortage_patience{2'000};
 constexpr std::size_t read_bytes = 4u << 10;    // Of answers, at a time.
 constexpr std::size_t value_bytes = 64u << 10;  // Of a value, at first.
 constexpr std::size_t identity_bytes_max = 256;
@@ -73,11 +76,22 @@ std::string StoreConnection::connect(std::string_view attempt, milliseconds time
                                      WaitWords words) {
   LongWait wait(std::move(words), Clock::now());
   const Deadline deadline = Clock::now() + timeout;
+  std::optional<Deadline> short_until;
   for (milliseconds pause = pause_first;; pause = std::min(pause * 3 / 2, pause_max)) {
     if (try_connect(attempt, deadline)) return identity_;
     const auto now = Clock::now();
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - now);
     if (left <= milliseconds(0)) break;
+    if (!no_descriptor_) {
+      short_until.reset();
+    } else if (!short_until) {
+      short_until = now + own_shortage_patience;
+    } else if (now >= *short_until) {
+      throw StoreError("cannot connect to store " + name_ + ": " + problem_ + " for " +
+                       time_text(own_shortage_patience) +
+                       ": this process has no file descriptor left (raise the limit of open files, "
+                       "ulimit -n)");
+    }
     if (wait.is_due(now)) {
       wait.tell(now,
                 "store " + name_ + ": " + problem_ + " (is " + hosted_by_ + " running there?)");
@@ -95,12 +109,14 @@ void StoreConnection::close() { fd_.reset(); }
 
 bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
   close();
+  no_descriptor_ = false;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found);
   if (error != 0) {
     problem_ = "the name cannot be resolved: ";
+    no_descriptor_ = error == EAI_SYSTEM && errno == EMFILE;
     problem_ += error == EAI_SYSTEM ? errno_text(errno) : gai_strerror(error);
     return false;
   }
@@ -117,6 +133,7 @@ bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
 bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
   fd_.reset(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_) {
+    no_descriptor_ = errno == EMFILE;
     problem_ = "socket: " + errno_text(errno);
     return false;
   }

@@ -40,8 +40,9 @@ class StoreConnection {
 
   // Resolves the host, connects and shakes hands; what fails is tried again, after a pause that
   // grows from 5 ms to 1 s, for `timeout`. The handshake is VALIDATE, PING, and the question for
-  // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost. This and
-  // all that waits throws StoreInterrupted, too.
+  // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost, or
+  // StoreError where this process has had no descriptor for it for two seconds. This and all that
+  // waits throws StoreInterrupted, too.
   std::string connect(std::string_view attempt, std::chrono::milliseconds timeout,
                       WaitWords words = {});
   bool open() const { return fd_.valid(); }
@@ -91,9 +92,10 @@ class StoreConnection {
   Prove prove_;
   int interrupt_fd_;
   UniqueFd fd_;
-  std::string problem_;   // Why it could not be made, or was closed.
-  std::string identity_;  // What the store answered to the question for its attempt.
-  std::string input_;     // Received but not yet consumed, from input_at_ on.
+  std::string problem_;         // Why it could not be made, or was closed.
+  bool no_descriptor_ = false;  // So: this process may open no more files.
+  std::string identity_;        // What the store answered to the question for its attempt.
+  std::string input_;           // Received but not yet consumed, from input_at_ on.
   std::size_t input_at_ = 0;
 };
 

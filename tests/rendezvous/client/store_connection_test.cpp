@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "rendezvous/store/store_socket.h"
 #include "rendezvous/wire/wire.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"
 
@@ -27,6 +29,7 @@ using namespace std::chrono_literals;
 using ddprun::testing::contains;
 using ddprun::testing::message_of;
 using ddprun::testing::patience;
+using ddprun::testing::with_failing_calls;
 
 namespace {
 
@@ -132,4 +135,17 @@ TEST_CASE("a store at an IPv6 address is named so that its port can be told", "[
   CHECK(connection.name() == fmt::format("[::1]:{}", port));
   CHECK(contains(message_of<StoreConnectionLost>([&] { connection.connect("", 0ms); }),
                  fmt::format("cannot connect to store [::1]:{} within", port)));
+}
+
+TEST_CASE("a process that may open no more files does not wait for its store", "[store_client]") {
+  const UniqueFd listener = listen_socket("127.0.0.1", 0);
+  StoreConnection connection("127.0.0.1", local_port(listener.get()), "rank 0");
+
+  std::string text;
+  const bool filtered = with_failing_calls({{.number = __NR_socket}}, EMFILE, [&] {
+    text = message_of<StoreError>([&] { connection.connect("", 10min); });
+  });
+  if (!filtered) DDPRUN_SKIP("no system call can be made to fail here (seccomp)");
+  CHECK(contains(text, "socket: Too many open files for 2 s"));
+  CHECK(contains(text, "ulimit -n"));
 }
