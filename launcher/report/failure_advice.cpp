@@ -319,10 +319,14 @@ const Row* row_for(const Lines& close, const Lines& all) {
   return nullptr;
 }
 
-const Row* row_for_words(const FirstCause& cause) {
-  const Lines all = telling_lines(cause.last_stderr);
+// All of the message, or, where there is none, the last words on stderr.
+Lines said_of_end(const FirstCause& cause) {
   const Lines said = telling_lines(cause.message);
-  return row_for(said.empty() ? last_of(all) : said, all);
+  return said.empty() ? last_of(telling_lines(cause.last_stderr)) : said;
+}
+
+const Row* row_for_words(const FirstCause& cause) {
+  return row_for(said_of_end(cause), telling_lines(cause.last_stderr));
 }
 
 std::string_view advice_for_words(const FirstCause& cause) {
@@ -399,8 +403,7 @@ bool tells_of_a_late_peer(const FirstCause& cause) {
   if (row != nullptr) return row->patterns == late_peer_patterns();
   // Our own communicators' words, which name the peer and need no advice (worker/peers,
   // worker/mpi).
-  const Lines said = telling_lines(cause.message.empty() ? cause.last_stderr : cause.message);
-  return any_matches(last_of(said), {" did not answer (stopped, ", " did not call it"});
+  return any_matches(said_of_end(cause), {" did not answer (stopped, ", " did not call it"});
 }
 
 std::string advice_for(const FirstCause& cause) {

@@ -188,7 +188,7 @@ std::string syntax_error(const Lines& lines) {
     }
     std::size_t begin = at;
     while (begin > 0 && at - begin < 3 && is_indented(lines[begin - 1])) --begin;
-    if (begin == at || !starts_with(lines[begin], "  File \"")) continue;
+    if (!starts_with(lines[begin], "  File \"")) continue;
     return std::string(line) + '\n' + joined(lines, begin, at);
   }
   return "";
@@ -233,8 +233,8 @@ std::string uncaught_exception(const Lines& lines) {
 std::string words_before_abort(const Lines& lines) {
   for (std::size_t at = lines.size(); at-- > 0;) {
     const std::string_view line = lines[at];
-    const bool is_assert = line.find(": Assertion `") != line.npos && line.size() > 8 &&
-                           line.substr(line.size() - 8) == " failed.";
+    const bool is_assert =
+        line.find(": Assertion `") != line.npos && line.substr(line.size() - 8) == " failed.";
     if (is_assert || starts_with(line, "*** stack smashing detected ***") ||
         starts_with(line, "*** buffer overflow detected ***") || starts_with(line, "free(): ") ||
         starts_with(line, "malloc(): ") || starts_with(line, "double free or corruption") ||

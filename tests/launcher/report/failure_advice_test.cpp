@@ -201,7 +201,29 @@ TEST_CASE("how a worker ended gets its advice", "[failure_advice]") {
   CHECK(contains(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
   CHECK(contains(advice_for({.signal = SIGKILL}), "limit of CPU time (ulimit -t)"));
   CHECK(contains(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));
+  CHECK(contains(advice_for({.signal = SIGFPE}), "PYTHONFAULTHANDLER"));
+  CHECK(contains(advice_for({.signal = SIGABRT}), "PYTHONFAULTHANDLER"));
   CHECK(advice_for({.signal = SIGSEGV, .message = "SIGSEGV: invalid memory access"}) == "");
+  CHECK(contains(advice_for({.signal = SIGXCPU}), "CPU time is used up"));
+  CHECK(contains(advice_for({.signal = SIGXFSZ}), "ulimit -f"));
+  CHECK(contains(advice_for({.exit_code = 126}), "chmod +x"));
+  CHECK(contains(advice_for({.exit_code = 2, .usage_error = true}), "what its message names"));
+  // What it says is nearer to the cause than what killed it.
+  CHECK(
+      contains(advice_for({.signal = SIGBUS, .last_stderr = "std::bad_alloc"}), "memory ran out"));
+}
+
+TEST_CASE("a worker that was ended since it stood still is advised on that", "[failure_advice]") {
+  const std::string words = "std::bad_alloc";
+
+  CHECK(contains(advice_for({.signal = SIGKILL, .message = words, .halted = true}),
+                 "halts processes"));
+  CHECK(contains(advice_for({.signal = SIGKILL, .message = words, .hung_ms = 1}), "--on-stall"));
+}
+
+TEST_CASE("a launcher's own limit is another one's than its worker's", "[failure_advice]") {
+  CHECK(contains(for_message("OSError: [Errno 24] Too many open files"), "set_sharing_strategy"));
+  CHECK_FALSE(contains(for_message("fork: Resource temporarily unavailable"), "raise it"));
 }
 
 TEST_CASE("a special cause on stderr explains a general message", "[failure_advice]") {
@@ -220,6 +242,8 @@ TEST_CASE("ordinary failures get no advice", "[failure_advice]") {
            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
            "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'",
            "KeyError: 'MemoryError'",
+           "node[1]: MemoryError",                         // No rank of torch's before it.
+           "Connection refused: no socket to connect to",  // The parts in another order.
            "ZeroDivisionError: division by zero",
            "std::out_of_range: vector::_M_range_check: __n (which is 4) >= this->size() (which is "
            "4)",
@@ -274,6 +298,19 @@ TEST_CASE("source lines that a traceback quotes are not words of the failure", "
   CHECK(contains(for_stderr(text + "  df: /data: No space left on device\n"), "a disk is full"));
   CHECK(for_stderr("[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\", line 1\n"
                    "[rank0]:     f(\"Too many open files\")\n[rank0]: ValueError: y\n") == "");
+}
+
+TEST_CASE("torch's rank before a line, however long, is none of its words", "[failure_advice]") {
+  CHECK(contains(for_message("[rank1023]: MemoryError"), "memory ran out"));
+}
+
+TEST_CASE("the last five lines of stderr that say something are its last words",
+          "[failure_advice]") {
+  const std::string full = "cp: b: No space left on device\n";
+
+  CHECK(contains(for_stderr(full + "1\n2\n3\n4\n"), "a disk is full"));
+  CHECK(contains(for_stderr(full + "1\n2\n\n \t\n3\n4\n\n"), "a disk is full"));
+  CHECK(for_stderr(full + "1\n2\n3\n4\n5\n") == "");
 }
 
 TEST_CASE("an old warning does not explain a failure that has its own message",
@@ -342,6 +379,12 @@ TEST_CASE("who has waited for a peer in vain names no error of its own", "[failu
   CHECK_FALSE(is_late("RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:3"));
   CHECK_FALSE(is_late("KeyError: 'labels'", gloo));
   CHECK_FALSE(is_late(""));
+
+  const std::string ours = "barrier #1 failed on rank 0: rank 1 did not call it within 5 s";
+  CHECK(is_late("", "step 7\n" + ours + "\n"));
+  CHECK_FALSE(is_late("", ours + "\n1\n2\n3\n4\n5\n"));  // It got over that.
+  CHECK(is_late(ours + "\n1\n2\n3\n4\n5\n"));            // Of a message all lines count.
+  CHECK_FALSE(is_late("No space left on device, after " + ours));
 }
 
 TEST_CASE("only workers that failed are advised on", "[failure_advice]") {

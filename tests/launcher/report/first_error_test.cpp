@@ -112,6 +112,11 @@ TEST_CASE("14.11: who failed of a peer is not blamed before one who names an err
   CHECK(blamed(end, {{.local_rank = 0, .at = t + 6'001 * ms, .exact = true}, victim}) == 1);
   CHECK(blamed(end, {{.local_rank = 0, .at = t, .of_a_peer = true}, victim}) == 1);
   CHECK(blamed({.local_rank = 0, .at = end.at}, {{.local_rank = 0, .at = t + 5}, victim}) == 0);
+  // One that said so long before the other failed was a victim of somebody else.
+  CHECK(blamed({.local_rank = 0, .at = t + 7'000 * ms},
+               {{.local_rank = 0, .at = t + 6'001 * ms}, victim}) == 1);
+  // What the error file says counts, and not last words that do not say it again.
+  CHECK(blamed(end, {{.local_rank = 0, .at = t - 1'000 * ms, .of_a_peer = true}, victim}) == 0);
 }
 
 TEST_CASE("14.2: last words of a lost peer count like an error file that says so",
@@ -122,6 +127,30 @@ TEST_CASE("14.2: last words of a lost peer count like an error file that says so
   CHECK(blamed(victim, {{.local_rank = 0, .at = t + 3'000 * ms}}) == 0);
   CHECK(blamed(victim, {{.local_rank = 0, .at = t + 3'000 * ms, .of_a_peer = true}}) == 1);
   CHECK(blamed(cause, {{.local_rank = 0, .at = t, .of_a_peer = true}}) == 1);
+}
+
+TEST_CASE("14.2: the reason says which errors were compared, and by how much they differ",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 3'000 * ms};
+  const auto reason = [&](const std::vector<RecordedError>& errors) {
+    return first_error(end, errors).reason;
+  };
+  const RecordedError victim{.local_rank = 1, .at = t + 2'000 * ms, .of_a_peer = true};
+
+  CHECK(reason({}) == "it ended first, and no error is clearly older");
+  CHECK(reason({{.local_rank = 1, .at = t}}) ==
+        "it ended first, and no error is older than its own");
+  CHECK(reason({{.local_rank = 0, .at = t + 1'500 * ms}}) ==
+        "it recorded its error 1500 ms before local rank 1 ended");
+  CHECK(reason({{.local_rank = 0, .at = t + 750 * ms - 500'000},
+                {.local_rank = 1, .at = t + 750 * ms}}) ==
+        "it recorded its error 0.500 ms before local rank 1 recorded one");
+  CHECK(reason({{.local_rank = 0, .at = t + 2'300 * ms}, victim}) ==
+        "local rank 1 says that a peer's end was its error, and this rank named another one 300 ms "
+        "later");
+  CHECK(reason({{.local_rank = 0, .at = victim.at}, victim}) ==
+        "local rank 1 says that a peer's end was its error, and this rank named another one 0 ms "
+        "later");
 }
 
 TEST_CASE("14.2: the cause is to come while one that runs is silent and the others lost a peer",

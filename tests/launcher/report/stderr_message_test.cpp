@@ -142,6 +142,65 @@ TEST_CASE("a chain of exceptions is kept as a whole", "[stderr_message]") {
   }
 }
 
+TEST_CASE("a chain of three exceptions is kept as a whole", "[stderr_message]") {
+  const std::string link =
+      "\nDuring handling of the above exception, another exception occurred:\n\n";
+  const std::string one = "Traceback (most recent call last):\n  File \"a.py\", line ";
+  const std::string chain = one + "1, in f\nKeyError: 'lr'\n" + link + one +
+                            "2, in g\nAttributeError: lr\n" + link + one + "3, in <module>";
+
+  CHECK(traceback_of("noise\n" + chain + "\nRuntimeError: x\n") == "RuntimeError: x\n" + chain);
+}
+
+TEST_CASE("an exception is known by the form of its line", "[stderr_message]") {
+  const std::string head = "Traceback (most recent call last):\n  File \"a.py\", line 1";
+  for (const std::string line :
+       {"KeyboardInterrupt", "ValueError:", "torch.distributed.DistBackendError: NCCL error",
+        "__main__.main.<locals>.Error: x", "Http404: not found", "_Private: x"}) {
+    CHECK(traceback_of(head + '\n' + line + '\n') == line + '\n' + head);
+  }
+  for (const std::string line : {"404: not found", "...", "ValueError was raised", "Value-Error: x",
+                                 ": x", "ValueError:x"}) {
+    INFO(line);
+    CHECK(traceback_of(head + '\n' + line + '\n') == "");
+  }
+}
+
+TEST_CASE("lines that end as Windows' do make the same message", "[stderr_message]") {
+  std::string text;
+  for (const char letter : plain) text += letter == '\n' ? "\r\n" : std::string(1, letter);
+
+  CHECK(traceback_of(text) == "ValueError: no such model\n" + frames);
+}
+
+TEST_CASE("what an exception says ends before the next words, and after thirty lines",
+          "[stderr_message]") {
+  const std::string head = "Traceback (most recent call last):\n  File \"a.py\", line 1";
+  const auto lines = [](const std::string& start, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += '\n' + start + std::to_string(i);
+    return text;
+  };
+
+  CHECK(traceback_of(head + "\nValueError: x" + lines("  ", 29) + '\n') ==
+        "ValueError: x" + lines("  ", 29) + '\n' + head);
+  CHECK(traceback_of(head + "\nValueError: x" + lines("  ", 31) + '\n') ==
+        "ValueError: x" + lines("  ", 29) + '\n' + head);
+  CHECK(traceback_of(head + "\nValueError: x\n  more\n  \n  of something else\n") ==
+        "ValueError: x\n  more\n" + head);
+  CHECK(words_at_abort("terminate called after throwing an instance of 'E'\n  what():  x" +
+                       lines("#", 31) + '\n') == "E: x" + lines("#", 30));
+  CHECK(message_from_stderr("thread 'main' panicked at a.rs:1:1:" + lines("#", 31) + '\n', 101,
+                            0) == "thread 'main' panicked at a.rs:1:1:" + lines("#", 29));
+  // With torch's rank before each line, blank ones belong to it, too.
+  const std::string said = "RuntimeError: x\n\nthe cause: y\n";
+  CHECK(traceback_of(of_rank_3(head + '\n' + said)) == "RuntimeError: x\n\nthe cause: y\n" + head);
+  CHECK(traceback_of(of_rank_3(head + '\n') + "[rank3]: RuntimeError: x\n[rank3]:\n" +
+                     "[rank3]: the cause: y\n") == "RuntimeError: x\n\nthe cause: y\n" + head);
+  CHECK(traceback_of(of_rank_3(head + "\nKeyError: 1\n" + head + "2\n")) ==
+        "KeyError: 1\n" + head);  // The second one is cut off.
+}
+
 TEST_CASE("an exception's further lines belong to it", "[stderr_message]") {
   const std::string text =
       "Traceback (most recent call last):\n"
@@ -181,6 +240,10 @@ TEST_CASE("a syntax error of the program itself is found", "[stderr_message]") {
           name + ": unexpected indent\n  File \"a.py\", line 2\n\tx");
   }
   CHECK(traceback_of("  indented\nSyntaxError: said by a program\n") == "");
+  CHECK(traceback_of(
+            "a.py:1: SyntaxWarning: x\n  \"\\d\"\n  File \"a.py\", line 2\n    f(:\n      ^\n"
+            "SyntaxError: invalid syntax\n") ==
+        "SyntaxError: invalid syntax\n  File \"a.py\", line 2\n    f(:\n      ^");
 }
 
 TEST_CASE("what looks like a traceback but is none is left alone", "[stderr_message]") {
@@ -190,6 +253,8 @@ TEST_CASE("what looks like a traceback but is none is left alone", "[stderr_mess
   CHECK(traceback_of("Traceback (most recent call last):\n  File \"a\"\nand then some words\n") ==
         "");
   CHECK(traceback_of("see: Traceback (most recent call last):\n  x\nError: y\n") == "");
+  CHECK(traceback_of("[see Traceback (most recent call last):\n[see   x\n[see Error: y\n") == "");
+  CHECK(traceback_of("a[0] Traceback (most recent call last):\na[0]   x\na[0] Error: y\n") == "");
   CHECK(traceback_of("ValueError: said without a traceback\n") == "");
 }
 
@@ -323,6 +388,22 @@ TEST_CASE("a long traceback keeps its exception, its begin and its end", "[stder
   CHECK(message.find("first.py") != std::string::npos);
   CHECK(message.find("\n  [...]\n") != std::string::npos);
   CHECK(message.find("last.py") != std::string::npos);
+}
+
+TEST_CASE("a message is cut between lines, and no longer than it may be", "[stderr_message]") {
+  const std::string text = "first line\nsecond one\nthird line\nfourth one\nfifth line\n";
+
+  CHECK(without_middle(text, text.size()) == text);
+  CHECK(without_middle(text, text.size() - 1) == "first line\n  [...]\nfourth one\nfifth line\n");
+  CHECK(without_middle("0123456789 123456789 123456789", 29) ==
+        "012345\n  [...]\n6789 123456789");         // One line.
+  CHECK(without_middle(text, 3) == "\n  [...]\n");  // Not even room for the mark.
+
+  std::string deep = "Traceback (most recent call last):\n";
+  for (int i = 0; i < 200; ++i) deep += "  File \"a.py\", line " + std::to_string(i) + "\n";
+  const std::string message = uncaught_exception_of(3, of_rank_3(deep + "ValueError: x\n"));
+  CHECK(message.find("ValueError: x\nTraceback") == 0);
+  CHECK(message.size() <= 2'000);
 }
 
 TEST_CASE("pieces of tracebacks in any order never throw", "[stderr_message][fuzz]") {
