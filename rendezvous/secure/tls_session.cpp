@@ -134,7 +134,10 @@ void TlsSession::fail(TlsFailure failure, std::string why) {
 }
 
 void TlsSession::fail_handshake() {
-  const unsigned long code = openssl().ERR_get_error();
+  // Parts of OpenSSL that TLS calls, whose reasons have the same numbers, may have failed before
+  // it.
+  unsigned long code = openssl().ERR_get_error();
+  while (code != 0 && ERR_GET_LIB(code) != ERR_LIB_SSL) code = openssl().ERR_get_error();
   const int reason = static_cast<int>(ERR_GET_REASON(code));
   switch (reason) {
     // Server: its proof was made with another key, or it offered none that we know.

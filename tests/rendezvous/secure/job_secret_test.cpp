@@ -3,13 +3,17 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -54,7 +58,7 @@ std::string mode_of(const std::string& path) {
 TEST_CASE("a secret is the text of its file, less the blanks at its end", "[secure][secret]") {
   const TemporaryFolder folder;
   CHECK(read_secret(file_with(folder, good)).text() == good);
-  CHECK(read_secret(file_with(folder, good + " \r\n\n")).text() == good);
+  CHECK(read_secret(file_with(folder, good + " \t\r\n\n")).text() == good);
   CHECK(read_secret(file_with(folder, good, 0400)).text() == good);
 }
 
@@ -99,6 +103,8 @@ TEST_CASE("15.5: a secret that Kubernetes mounts serves the pod that it is for",
     uid_t user;
     std::vector<gid_t> groups;  // Of the process.
     std::string refusal;
+    uid_t owner = 0;
+    std::optional<gid_t> main_group = {};  // Of the process, where it is not the user's number.
   };
   const std::vector<Case> cases = {
       {0400, 0, 0, {}, ""},                      // defaultMode: 0400, a container of root's.
@@ -110,18 +116,21 @@ TEST_CASE("15.5: a secret that Kubernetes mounts serves the pod that it is for",
       {0400, 0, 1000, {pod_group}, "Permission denied"},           // runAsUser without fsGroup.
       {0644, pod_group, 1000, {pod_group}, "others may read it"},  // The usual defaultMode.
       {0460, pod_group, 1000, {pod_group}, "others may write it"},
+      {0440, pod_group, 0, {}, "", 0, pod_group},  // A container of root's with runAsGroup.
+      {0440, pod_group, 1000, {pod_group}, "others may read it", 1000},  // No mount: its user's
+                                                                         // own.
   };
   for (const Case& pod : cases) {
-    REQUIRE(::chown((version + "/secret").c_str(), 0, pod.file_group) == 0);
+    REQUIRE(::chown((version + "/secret").c_str(), pod.owner, pod.file_group) == 0);
     REQUIRE(::chmod((version + "/secret").c_str(), pod.mode) == 0);
     int pipe_ends[2];
     REQUIRE(::pipe(pipe_ends) == 0);
     const pid_t child = ::fork();
     if (child == 0) {
       std::string refusal = "cannot become that user";
+      const gid_t group = pod.main_group.value_or(pod.user);
       if (::setgroups(pod.groups.size(), pod.groups.data()) == 0 &&
-          ::setresgid(pod.user, pod.user, pod.user) == 0 &&
-          ::setresuid(pod.user, pod.user, pod.user) == 0) {
+          ::setresgid(group, group, group) == 0 && ::setresuid(pod.user, pod.user, pod.user) == 0) {
         refusal = refusal_of(path_in("secret"));
       }
       [[maybe_unused]] const auto written = ::write(pipe_ends[1], refusal.data(), refusal.size());
@@ -155,7 +164,9 @@ TEST_CASE("what cannot be a secret is refused with the reason", "[secure][secret
   check_contains(refusal_of(file_with(folder, good + "\n" + good)), "other bytes than printable");
   check_contains(refusal_of(file_with(folder, good + std::string(1, '\0'))),
                  "other bytes than printable");
-  check_contains(refusal_of(file_with(folder, good + "\xc3\xa9")), "other bytes than printable");
+  for (const char* other : {"\xc3\xa9", " x", "\x7f"}) {
+    check_contains(refusal_of(file_with(folder, good + other)), "other bytes than printable");
+  }
 
   const std::string pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -173,6 +184,47 @@ TEST_CASE("a secret comes through a descriptor that was handed over", "[secure][
 
   CHECK(read_secret("/dev/fd/" + std::to_string(read_end.get())).text() == good);
   check_contains(refusal_of("/dev/fd/" + std::to_string(read_end.get())), "empty");
+}
+
+TEST_CASE("a secret that comes in pieces is one", "[secure][secret]") {
+  int ends[2];
+  // One piece a read.
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const std::string first(40, 'a'), second(40, 'b');
+  REQUIRE(::send(write_end.get(), first.data(), first.size(), 0) == 40);
+  REQUIRE(::send(write_end.get(), second.data(), second.size(), 0) == 40);
+  write_end.reset();
+
+  CHECK(read_secret("/dev/fd/" + std::to_string(read_end.get())).text() == first + second);
+}
+
+TEST_CASE("a terminal, which would show the secret, is refused", "[secure][secret]") {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!master || ::grantpt(master.get()) != 0 || ::unlockpt(master.get()) != 0) {
+    DDPRUN_SKIP("no terminal can be made here");
+  }
+  const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  REQUIRE(terminal);
+  const std::string typed = good + "\n\4";  // And the end of what is typed.
+  REQUIRE(::write(master.get(), typed.data(), typed.size()) == static_cast<ssize_t>(typed.size()));
+
+  check_contains(refusal_of("/dev/fd/" + std::to_string(terminal.get())), "it is a terminal");
+}
+
+TEST_CASE("each digit of a new secret is drawn by itself", "[secure][secret]") {
+  std::vector<SecretBytes> secrets;
+  for (int i = 0; i < 50; ++i) secrets.push_back(make_secret_text("getrandom"));
+
+  for (std::size_t digit = 1; digit < 64; ++digit) {
+    INFO("digit " << digit);
+    for (std::size_t earlier = 0; earlier < digit; ++earlier) {
+      CHECK_FALSE(std::all_of(secrets.begin(), secrets.end(), [&](const SecretBytes& secret) {
+        return secret.text()[digit] == secret.text()[earlier];
+      }));
+    }
+  }
 }
 
 TEST_CASE("the usual place follows the user's configuration folder", "[secure][secret]") {

@@ -54,7 +54,13 @@ std::string id_of(const TemporaryFolder& folder, const std::string& content) {
 TEST_CASE("a library's build id is read from its notes", "[secure][openssl]") {
   const TemporaryFolder folder;
   CHECK(id_of(folder, library(property + note(NT_GNU_BUILD_ID, "\x01\xab\xff\x10"))) == "01abff10");
+  CHECK(id_of(folder, library(note(NT_GNU_PROPERTY_TYPE_0, "12345") + std::string(3, '\0') +
+                              note(NT_GNU_BUILD_ID, "\x01\xab\xff\x10"))) ==
+        "01abff10");  // Notes are padded.
   CHECK(id_of(folder, library(property)).empty());
+  std::string of_32_bits = library(note(NT_GNU_BUILD_ID, "\x01\xab\xff\x10"));
+  of_32_bits[EI_CLASS] = ELFCLASS32;
+  CHECK(id_of(folder, of_32_bits).empty());
   CHECK(id_of(folder, "").empty());
   CHECK(id_of(folder, "#!/bin/sh\n").empty());
   CHECK(build_id_of(folder / "nothing").empty());
@@ -90,6 +96,14 @@ TEST_CASE("the copy serves for the libraries that it was made from, and no other
   CHECK_FALSE(is_copy_of(folder / "nothing", ssl, crypto));
   std::ofstream(folder / "libcrypto.so.3") << library(note(NT_GNU_BUILD_ID, "cry2"));
   CHECK_FALSE(is_copy_of(folder.path(), ssl, crypto));
+  std::ofstream(folder / "libcrypto.so.3") << library(note(NT_GNU_BUILD_ID, "cry1"));
+  std::ofstream(folder / "libssl.so.3") << library(note(NT_GNU_BUILD_ID, "ssl2"));
+  CHECK_FALSE(is_copy_of(folder.path(), ssl, crypto));
+  // What says of no build is the same as no other.
+  std::ofstream(folder / "libssl.so.3") << library("");
+  CHECK_FALSE(is_copy_of(folder.path(), "", crypto));
+  std::ofstream(folder / "libcrypto.so.3") << library("");
+  CHECK_FALSE(is_copy_of(folder.path(), "", ""));
 }
 
 #ifdef DDPRUN_OPENSSL_COPY_BUILT

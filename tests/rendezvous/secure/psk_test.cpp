@@ -69,6 +69,25 @@ TEST_CASE("each use, each job and each secret has a key of its own", "[secure][p
   CHECK(hex_of(worker_key(secret, "job")) != key);
 }
 
+// Computed by Python's hmac. A change of the labels would keep nodes of two versions apart.
+TEST_CASE("the keys of a job are those of every version", "[secure][psk]") {
+  const SecretBytes secret = SecretBytes::copy_of(std::string(64, 'a'));
+
+  CHECK(hex_of(control_key(secret, "job")) ==
+        "25ab73d173eb659e3ee117e683e65c65ae8b4eebc81c79f5fac6af8451ef891d");
+  CHECK(hex_of(worker_key(secret, "job")) ==
+        "5f64278ad2017912d8ddc8ab6f9ff733ed8a9f20520554eb653ff7461df8c2ef");
+}
+
+TEST_CASE("a part of a secret is kept", "[secure][psk]") {
+  SecretBytes secret = SecretBytes::copy_of("0123456789");
+
+  secret.keep(2, 7);
+  CHECK(secret.text() == "23456");
+  secret.keep(0, 0);
+  CHECK(secret.size() == 0);
+}
+
 TEST_CASE("a secret's pages are left out of core files", "[secure][psk]") {
   const SecretBytes secret = SecretBytes::copy_of("not for a core file");
   CHECK(ddprun::testing::is_left_out_of_cores(secret.data()));

@@ -2,15 +2,21 @@
 // repeats them.
 #include "rendezvous/secure/tls_session.h"
 
+#include <dlfcn.h>
+#include <openssl/x509.h>
+
 #include <random>
+#include <utility>
 
 #include "rendezvous/first_byte.h"
 #include "rendezvous/secure/openssl_library.h"
 #include "rendezvous/secure/psk.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/check_contains.h"
 #include "tests/testing/core_files.h"
 
 using namespace ddprun::rendezvous;
+using ddprun::testing::check_contains;
 
 namespace {
 
@@ -53,6 +59,10 @@ void check_refused(const TlsSession& session, TlsFailure failure) {
   CHECK_FALSE(session.established());
   CHECK(session.failure() == failure);
 }
+
+// A function's name and type.
+#define DDPRUN_OF(name) \
+  std::pair<const char*, decltype(::name)*> { #name, nullptr }
 
 // OpenSSL's own idea of a peer, set up by the test as an attacker would.
 class Stranger {
@@ -101,20 +111,77 @@ class Stranger {
   BIO* out_;
 };
 
+// Of the machine's OpenSSL, which can what ddprun's copy of it leaves out. A certificate that it
+// has signed itself.
+class CertifiedServer {
+ private:
+  template <typename Function, typename... Arguments>
+  auto call(std::pair<const char*, Function*> function, Arguments... arguments) {
+    auto* found = reinterpret_cast<Function*>(::dlsym(library_, function.first));
+    REQUIRE(found != nullptr);
+    return found(arguments...);
+  }
+
+ public:
+  explicit CertifiedServer(void* library) : library_(library) {
+    EVP_PKEY* key = call(DDPRUN_OF(EVP_PKEY_Q_keygen), nullptr, nullptr, "EC", "P-256");
+    X509* certificate = call(DDPRUN_OF(X509_new));
+    call(DDPRUN_OF(X509_gmtime_adj), call(DDPRUN_OF(X509_getm_notBefore), certificate), 0L);
+    call(DDPRUN_OF(X509_gmtime_adj), call(DDPRUN_OF(X509_getm_notAfter), certificate), 3'600L);
+    call(DDPRUN_OF(X509_set_pubkey), certificate, key);
+    REQUIRE(call(DDPRUN_OF(X509_sign), certificate, key, call(DDPRUN_OF(EVP_sha256))) > 0);
+    context_ = call(DDPRUN_OF(SSL_CTX_new), call(DDPRUN_OF(TLS_method)));
+    REQUIRE(call(DDPRUN_OF(SSL_CTX_use_certificate), context_, certificate) == 1);
+    REQUIRE(call(DDPRUN_OF(SSL_CTX_use_PrivateKey), context_, key) == 1);
+    call(DDPRUN_OF(X509_free), certificate);
+    call(DDPRUN_OF(EVP_PKEY_free), key);
+    session_ = call(DDPRUN_OF(SSL_new), context_);
+    in_ = call(DDPRUN_OF(BIO_new), call(DDPRUN_OF(BIO_s_mem)));
+    out_ = call(DDPRUN_OF(BIO_new), call(DDPRUN_OF(BIO_s_mem)));
+    call(DDPRUN_OF(SSL_set_bio), session_, in_, out_);
+    call(DDPRUN_OF(SSL_set_accept_state), session_);
+  }
+  ~CertifiedServer() {
+    call(DDPRUN_OF(SSL_free), session_);
+    call(DDPRUN_OF(SSL_CTX_free), context_);
+  }
+  CertifiedServer(const CertifiedServer&) = delete;
+
+  std::string turn(const std::string& wire) {
+    call(DDPRUN_OF(BIO_write), in_, wire.data(), static_cast<int>(wire.size()));
+    call(DDPRUN_OF(SSL_do_handshake), session_);
+    call(DDPRUN_OF(ERR_clear_error));
+    std::string answer(call(DDPRUN_OF(BIO_ctrl_pending), out_), '\0');
+    if (!answer.empty()) {
+      call(DDPRUN_OF(BIO_read), out_, answer.data(), static_cast<int>(answer.size()));
+    }
+    return answer;
+  }
+
+ private:
+  void* library_;
+  SSL_CTX* context_;
+  SSL* session_;
+  BIO *in_, *out_;
+};
+
 }  // namespace
 
 TEST_CASE("two with the same secret talk, and the wire holds neither words nor key",
           "[secure][tls]") {
   Pair pair(context_of(secret_a), context_of(secret_a));
-  pair.client.send("a line before the handshake is done\n");
+  pair.client.send("a line before ");
+  pair.client.send("the handshake is done\n");
   pair.carry();
 
   REQUIRE(pair.client.established());
   REQUIRE(pair.server.established());
   CHECK(pair.server.take_received() == "a line before the handshake is done\n");
   pair.server.send("the answer\n");
+  pair.server.send("");
   pair.carry();
   CHECK(pair.client.take_received() == "the answer\n");
+  CHECK(pair.server.failure() == TlsFailure::None);
   for (const std::string& wire : {pair.to_server, pair.to_client}) {
     CHECK(wire.find("line") == std::string::npos);
     CHECK(wire.find("answer") == std::string::npos);
@@ -166,6 +233,14 @@ TEST_CASE("another secret or another job is refused in one round trip, and says 
     CHECK(pair.to_client.substr(0, 6) == std::string("\x15\x03\x03\x00\x02\x02", 6));
     CHECK((pair.to_client[6] == 0x2f || pair.to_client[6] == 0x33));
     CHECK(pair.server.take_received().empty());
+
+    // It stays so, whatever else comes and goes.
+    pair.server.send("what only members may hear\n");
+    TlsSession member(context_of(secret_a), Role::Client);
+    member.receive("");
+    pair.server.receive(member.take_to_send());
+    check_refused(pair.server, TlsFailure::WrongKey);
+    CHECK(pair.server.take_to_send().empty());
   }
 }
 
@@ -227,7 +302,9 @@ TEST_CASE("TLS without the key is refused, whatever its version", "[secure][tls]
     TlsSession server(context_of(secret_a), Role::Server);
     server.receive(stranger.turn());
     CHECK_FALSE(server.established());
-    CHECK(server.failure() != TlsFailure::None);
+    CHECK(server.failure() ==
+          (version == TLS1_3_VERSION ? TlsFailure::WrongKey : TlsFailure::Broken));
+    if (version == TLS1_2_VERSION) CHECK(server.why() == "it speaks an older TLS than 1.3");
     CHECK(server.take_to_send().size() < 16);
   }
 }
@@ -281,6 +358,19 @@ TEST_CASE("a TLS server that knows nothing of keys is no job with another secret
   check_refused(client, TlsFailure::Broken);
 }
 
+TEST_CASE("a TLS server with a certificate is no ddprun", "[secure][tls]") {
+  void* library = ::dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) DDPRUN_SKIP("this machine has no libssl.so.3 to make a certificate with");
+  CertifiedServer impostor(library);
+  TlsSession client(context_of(secret_a), Role::Client);
+  client.receive("");
+  for (std::string wire = client.take_to_send(); !wire.empty(); wire = client.take_to_send()) {
+    client.receive(impostor.turn(wire));
+  }
+  check_refused(client, TlsFailure::Broken);
+  CHECK(client.why() == "it speaks TLS, but is no ddprun");
+}
+
 TEST_CASE("of all alerts that TLS has, two say that the server has another key", "[secure][tls]") {
   for (int alert = 1; alert <= 120; ++alert) {
     TlsSession client(context_of(secret_a), Role::Client);
@@ -289,6 +379,7 @@ TEST_CASE("of all alerts that TLS has, two say that the server has another key",
     INFO("alert " << alert);
     const bool is_of_key = alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR;
     check_refused(client, is_of_key ? TlsFailure::WrongKey : TlsFailure::Broken);
+    if (!is_of_key) check_contains(client.why(), "it sent alert " + std::to_string(alert) + ")");
   }
 }
 
@@ -308,6 +399,19 @@ TEST_CASE("bytes that nobody sealed end an established connection", "[secure][tl
   }
 }
 
+TEST_CASE("what was said before bytes that nobody sealed is not taken", "[secure][tls]") {
+  Pair pair(context_of(secret_a), context_of(secret_a));
+  pair.carry();
+  REQUIRE(pair.server.established());
+  pair.client.send("half of a line");
+
+  pair.server.receive(pair.client.take_to_send() + std::string("\x17\x03\x03\x00\x40", 5) +
+                      std::string(64, 'j'));
+
+  CHECK(pair.server.failure() == TlsFailure::Broken);
+  CHECK(pair.server.take_received().empty());
+}
+
 TEST_CASE("plain lines, HTTP and a handshake without end are told apart", "[secure][tls]") {
   const Context context = context_of(secret_a);
   TlsSession client(context, Role::Client);
@@ -318,6 +422,7 @@ TEST_CASE("plain lines, HTTP and a handshake without end are told apart", "[secu
   TlsSession server(context, Role::Server);
   server.receive("GET / HTTP/1.1\r\n\r\n");
   check_refused(server, TlsFailure::Broken);
+  CHECK(server.why() == "it does not speak TLS");
 
   TlsSession patient(context, Role::Server);
   const std::string record = std::string("\x16\x03\x01\x40\x00", 5) + std::string(16'384, '\x01');
