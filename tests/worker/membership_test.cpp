@@ -2,16 +2,21 @@
 // the life of an attempt the word that it is over must be heard, and end what the worker is in.
 #include "worker/membership.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -165,6 +170,26 @@ TEST_CASE("every order of words, parking and the connection's end comes to one p
   }
 }
 
+TEST_CASE("an attempt that was over before its rank was taken says nothing of the next one",
+          "[worker][membership]") {
+  MembershipState state;
+  const auto next = [&] {
+    state.park();
+    state.hear(bytes_of_message(rank_1));
+  };
+  state.hear(bytes_of_message(over));
+  state.hear(bytes_of_message({{rendezvous::attempt_over_variable, "said again"}}));
+  CHECK(state.why() == "rank 2 was killed");
+  next();
+  state.hear(bytes_of_message(over));
+  state.take_rank();
+  REQUIRE(state.phase() == Phase::Over);
+
+  next();
+  state.take_rank();
+  CHECK(state.phase() == Phase::Working);
+}
+
 TEST_CASE("a launcher that says something endless is as good as gone", "[worker][membership]") {
   MembershipState state;
   for (int i = 0; i < 64 && state.phase() == Phase::Working; ++i) {
@@ -183,12 +208,97 @@ TEST_CASE("without a launcher that listens a worker is what it always was",
   // A descriptor that is something else by now.
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  for (const int fd : {ends[0], ends[1], ::socket(AF_INET, SOCK_STREAM, 0)}) {
+  for (const int fd :
+       {ends[0], ends[1], ::socket(AF_INET, SOCK_STREAM, 0), ::socket(AF_UNIX, SOCK_DGRAM, 0)}) {
     ::setenv(rendezvous::rank_variable, std::to_string(fd).c_str(), 1);
     CHECK_FALSE(Membership().offered());
     ::unsetenv(rendezvous::rank_variable);
     CHECK(::close(fd) == 0);  // And was left open.
   }
+}
+
+TEST_CASE("a worker's signals are not taken by the thread that listens", "[worker][membership]") {
+  const auto threads = [] {
+    std::set<std::string> folders;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      folders.insert(entry.path());
+    }
+    return folders;
+  };
+  Channel channel;
+  const std::set<std::string> before = threads();
+
+  const Membership members = with_patience();
+
+  int listening = 0;
+  for (const std::string& thread : threads()) {
+    if (before.contains(thread)) continue;
+    ++listening;
+    const std::string status = testing::content_of(thread + "/status");
+    const std::size_t at = status.find("SigBlk:\t");
+    REQUIRE(at != std::string::npos);
+    const auto blocked = std::stoull(status.substr(at + 8), nullptr, 16);
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) CHECK((blocked >> (signal - 1) & 1) == 1);
+  }
+  CHECK(listening == 1);
+}
+
+TEST_CASE("children of a worker get nothing of its channel", "[worker][membership]") {
+  Channel channel;
+  const int number = std::stoi(std::getenv(rendezvous::rank_variable));
+  REQUIRE(::fcntl(number, F_SETFD, 0) == 0);  // As it is when the launcher has started a worker.
+
+  const Membership members = with_patience();
+
+  CHECK(::fcntl(number, F_GETFD) == FD_CLOEXEC);
+  CHECK(std::getenv(rendezvous::rank_variable) == nullptr);
+}
+
+TEST_CASE("who is told to leave its peers is thrown out of a collective, once",
+          "[worker][membership]") {
+  CHECK(Membership().abort_fd() == -1);
+  Channel channel;
+  Membership members = with_patience();
+  const auto alone = make_cpu_communicator(WorkerEnv{});
+  const auto guard = members.guard(*alone);
+  pollfd told{members.abort_fd(), POLLIN, 0};
+
+  REQUIRE(::eventfd_write(members.abort_fd(), 1) == 0);
+  const auto end = std::chrono::steady_clock::now() + patience(20s);
+  while (::poll(&told, 1, 0) == 1 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  CHECK(::poll(&told, 1, 0) == 0);
+  std::string why = "nothing";
+  while (why == "nothing" && std::chrono::steady_clock::now() < end) {
+    why = what_throws([&] { alone->barrier(); });
+  }
+  CHECK(testing::contains(why, "this worker has left the others"));
+}
+
+TEST_CASE("who waits for peers is interrupted while an attempt is over, and not in the next one",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  REQUIRE(channel.hear() == rendezvous::can_park);
+  pollfd interrupt{members.options().interrupt_fd, POLLIN, 0};
+  CHECK(::poll(&interrupt, 1, 0) == 0);
+  channel.send(over);
+  REQUIRE(members.attempt_is_over());
+  CHECK(::poll(&interrupt, 1, 0) == 1);
+
+  auto launcher = std::async(std::launch::async, [&] {
+    const char said = channel.hear();
+    channel.send(rank_1);
+    return said;
+  });
+  REQUIRE(members.next_rank());
+  CHECK(launcher.get() == rendezvous::gives_rank_back);
+  CHECK(::poll(&interrupt, 1, 0) == 0);
+  // The launcher's end is not the job's for a process that has a rank.
+  channel.hang_up();
+  CHECK_FALSE(members.attempt_is_over());
+  CHECK_FALSE(members.job_is_over());
 }
 
 TEST_CASE("a second membership takes nobody else's descriptor", "[worker][membership]") {
@@ -425,6 +535,7 @@ TEST_CASE("a worker whose launcher says nothing has failed by itself", "[worker]
   Channel channel;
   Membership members({.peer_word_limit = 1ms});
   CHECK_FALSE(members.next_rank());
+  CHECK_FALSE(members.next_rank([] { return false; }));
   CHECK_FALSE(members.job_is_over());
 }
 

@@ -410,6 +410,9 @@ TEST_CASE("what was said before bytes that nobody sealed is not taken", "[secure
 
   CHECK(pair.server.failure() == TlsFailure::Broken);
   CHECK(pair.server.take_received().empty());
+  const std::string why = pair.server.why();
+  pair.server.send("what only members may hear\n");
+  CHECK(pair.server.why() == why);
 }
 
 TEST_CASE("plain lines, HTTP and a handshake without end are told apart", "[secure][tls]") {
@@ -423,6 +426,12 @@ TEST_CASE("plain lines, HTTP and a handshake without end are told apart", "[secu
   server.receive("GET / HTTP/1.1\r\n\r\n");
   check_refused(server, TlsFailure::Broken);
   CHECK(server.why() == "it does not speak TLS");
+
+  TlsSession shell(context, Role::Client);
+  shell.receive("");
+  shell.receive("SSH-2.0-OpenSSH_9.2\r\n");
+  check_refused(shell, TlsFailure::Broken);
+  CHECK(shell.why() == "it does not speak TLS");
 
   TlsSession patient(context, Role::Server);
   const std::string record = std::string("\x16\x03\x01\x40\x00", 5) + std::string(16'384, '\x01');
