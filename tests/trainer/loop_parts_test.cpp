@@ -1,6 +1,7 @@
 // The parts of the loop: batches, plans and meters.
 #include <atomic>
 #include <chrono>
+#include <numeric>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/same_batches.h"
@@ -28,20 +29,26 @@ MemoryDataset small_dataset(std::int64_t images) {
   return MemoryDataset(std::move(contents));
 }
 
-// Fails on two images, as damaged files would.
+// Ten images, each another one, of which two fail, as damaged files would.
 class FailingDataset : public MemoryDataset {
  public:
   FailingDataset()
       : MemoryDataset({.shape = {1, 2, 2},
-                       .classes = 2,
+                       .classes = 10,
                        .normalization = {{0.0F}, {1.0F}},
-                       .pixels = std::vector<std::uint8_t>(40),
-                       .labels = std::vector<std::uint8_t>(10)}) {}
+                       .pixels = counted(40),
+                       .labels = counted(10)}) {}
   std::unique_ptr<ImageReader> make_reader() const override {
     return std::make_unique<Reader>(MemoryDataset::make_reader());
   }
 
  private:
+  static std::vector<std::uint8_t> counted(std::size_t count) {
+    std::vector<std::uint8_t> bytes(count);
+    std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
+    return bytes;
+  }
+
   struct Reader : ImageReader {
     explicit Reader(std::unique_ptr<ImageReader> reader) : good(std::move(reader)) {}
     ImageSize open(std::int64_t index) override {
@@ -134,9 +141,52 @@ TEST_CASE("batches that are put together of parts are those that are made at onc
         options.part_size = part_size;
         BatchLoader parts(dataset, first(images), options);
         check_same_batches(parts, whole);
+        // Without threads there is nobody to make parts.
+        options.threads = 0;
+        BatchLoader alone(dataset, first(images), options);
+        options.threads = 3;
+        options.part_size = 0;
+        BatchLoader again(dataset, first(images), options);
+        check_same_batches(alone, again);
       }
     }
   }
+}
+
+TEST_CASE("a batch of which no image can be read is left out, also one of parts",
+          "[trainer][loader]") {
+  const FailingDataset dataset;
+  for (const int threads : {0, 2}) {
+    for (const std::int64_t part_size : {0, 1}) {
+      CAPTURE(threads, part_size);
+      BatchLoader loader(dataset, {0, 1, 6, 7, 2},
+                         {.batch_size = 2,
+                          .part_size = part_size,
+                          .threads = threads,
+                          .sample = {.on_bad_image = BadImagePolicy::Omit}});
+      CHECK(loader.next()->indices == std::vector<std::int64_t>{0, 1});
+      CHECK(loader.next()->indices == std::vector<std::int64_t>{2});
+      CHECK_FALSE(loader.next());
+      CHECK(loader.taken() == 3);
+      CHECK(loader.skipped().size() == 2);
+    }
+  }
+}
+
+TEST_CASE("what a loader is given comes before what its data set has", "[trainer][loader]") {
+  const MemoryDataset dataset = small_dataset(4);
+  const auto load = [&](const SampleOptions& sample) {
+    BatchLoader loader(dataset, first(4), {.batch_size = 4, .threads = 0, .sample = sample});
+    return loader.next()->images;
+  };
+  const torch::Tensor plain = load({.normalization = {{0, 0}, {1, 1}}});
+
+  CHECK(torch::allclose(load({}).select(1, 0), (plain.select(1, 0) - 0.5) / 0.25));
+  // The middle of what was made larger, and not the whole.
+  const torch::Tensor middle =
+      load({.transform = {.side = 2, .resize_side = 4}, .normalization = {{0, 0}, {1, 1}}});
+  CHECK(middle.sizes() == plain.sizes());
+  CHECK_FALSE(torch::equal(middle, plain));
 }
 
 TEST_CASE("a batch of many parts is never held as often as there are threads",

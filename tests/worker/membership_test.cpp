@@ -228,7 +228,9 @@ TEST_CASE("a worker's signals are not taken by the thread that listens", "[worke
   Channel channel;
   const std::set<std::string> before = threads();
 
-  const Membership members = with_patience();
+  Membership members = with_patience();
+  channel.send(over);
+  REQUIRE(members.attempt_is_over());  // It runs: a thread begins with all of them blocked.
 
   int listening = 0;
   for (const std::string& thread : threads()) {
