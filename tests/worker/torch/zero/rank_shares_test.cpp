@@ -27,6 +27,13 @@ TEST_CASE("the largest parameters go first, each to the rank that has least", "[
   CHECK(share_among_ranks({4, 4, 4}, 3) == std::vector<int>{0, 1, 2});
 }
 
+// Each rank asks for itself, perhaps with another standard library.
+TEST_CASE("of many parameters of one size the first goes first", "[worker][zero]") {
+  const std::vector<int> ranks = share_among_ranks(std::vector<std::int64_t>(100, 4), 3);
+
+  for (std::size_t i = 0; i < ranks.size(); ++i) CHECK(ranks[i] == static_cast<int>(i % 3));
+}
+
 TEST_CASE("no rank has more than Graham's bound of its share", "[worker][zero]") {
   std::vector<std::int64_t> bytes;
   for (std::int64_t i = 0; i < 161; ++i)
