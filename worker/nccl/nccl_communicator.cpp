@@ -43,7 +43,7 @@ NcclCommunicator::NcclCommunicator(NcclPeers peers, const CommunicatorOptions& o
       timeout_(options.collective_timeout),
       teller_(options),
       description_(describe(peers)),
-      handle_(std::make_shared<NcclHandle>(peers.device, end_time())),
+      handle_(std::make_shared<NcclHandle>(peers.device, end_time(), timeout_ + watchdog_time)),
       watchdog_(rank_, handle_, options),
       group_(std::move(peers.watched), [this] { watchdog_.wake(); }),
       guard_(rank_, world_size_, group_) {

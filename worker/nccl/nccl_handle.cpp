@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <exception>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -14,6 +15,13 @@ namespace ddprun::worker {
 namespace {
 
 constexpr auto finish_pause = std::chrono::microseconds{50};
+
+// Of a thread that waits for the device, and may do so for ever.
+struct DeviceWait {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<cudaError_t> end;
+};
 
 }  // namespace
 
@@ -132,8 +140,41 @@ std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
   std::shared_ptr<void> owner(
       memory.data, [self = shared_from_this(), memory](void*) { self->release(memory); });
   check_cuda(cudaMemset(memory.data, 0, bytes), "cudaMemset");
-  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const auto done = wait_for_device();
+  if (!done) {
+    throw CommunicatorError("GPU " + std::to_string(device_) +
+                            " does not answer: what it was given is not done in time");
+  }
+  check_cuda(*done, "cudaDeviceSynchronize");
   return owner;
+}
+
+// CUDA's own wait has no limit, and a look at an event would see one stream alone.
+std::optional<cudaError_t> NcclHandle::wait_for_device() noexcept {
+  std::chrono::milliseconds limit{};
+  {
+    const std::lock_guard lock(mutex_);
+    if (device_hangs_) return std::nullopt;
+    limit = comm_ == nullptr ? end_time_max_ : work_time_max_;
+  }
+  try {
+    const auto wait = std::make_shared<DeviceWait>();
+    std::thread([wait, device = device_] {
+      cudaSetDevice(device);
+      const cudaError_t end = cudaDeviceSynchronize();
+      const std::lock_guard lock(wait->mutex);
+      wait->end = end;
+      wait->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(wait->mutex);
+    wait->changed.wait_for(lock, limit, [&] { return wait->end.has_value(); });
+    if (wait->end) return wait->end;
+  } catch (const std::exception&) {  // No thread is to be had.
+    return cudaDeviceSynchronize();
+  }
+  const std::lock_guard lock(mutex_);
+  device_hangs_ = true;
+  return std::nullopt;
 }
 
 void NcclHandle::release(const Memory& memory) noexcept {
@@ -144,7 +185,7 @@ void NcclHandle::release(const Memory& memory) noexcept {
   if (!wait_for_end()) return;
   // ncclMemFree unmaps at once, where cudaFree waits: on an H200 a broadcast met an illegal
   // address.
-  cudaDeviceSynchronize();
+  if (!wait_for_device()) return;
   {
     const std::lock_guard lock(mutex_);
     if (memory.registration != nullptr && comm_ != nullptr) {

@@ -32,8 +32,10 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
 
   // NCCL's end is waited for, and memory kept for it, so long at most.
   static constexpr std::chrono::milliseconds end_time_usual{10'000};
-  explicit NcclHandle(int device, std::chrono::milliseconds end_time_max = end_time_usual)
-      : device_(device), end_time_max_(end_time_max) {}
+  // `work_time_max`: what the device was given before takes no longer, collectives too.
+  explicit NcclHandle(int device, std::chrono::milliseconds end_time_max = end_time_usual,
+                      std::chrono::milliseconds work_time_max = end_time_usual)
+      : device_(device), end_time_max_(end_time_max), work_time_max_(work_time_max) {}
   // The communicator must have been ended: nobody else knows it.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
@@ -64,7 +66,8 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   bool wait_for_end() noexcept;
 
   // Device memory, registered with NCCL where that can be. Keeps this object; can be given back in
-  // any thread. Throws CommunicatorError.
+  // any thread. Throws CommunicatorError, also where the device does not answer; memory that it may
+  // still use then is left behind.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
  private:
@@ -74,6 +77,9 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
     bool of_nccl = false;          // Otherwise of cudaMalloc.
   };
   void release(const Memory& memory) noexcept;
+  // What CUDA says of it. Empty: it has not come to an end of its work in time, and is not waited
+  // for again.
+  std::optional<cudaError_t> wait_for_device() noexcept;
   ncclComm_t take() noexcept;  // The communicator, for whoever ends it; must be followed by end().
   void end(ncclComm_t comm, ncclResult_t (*how)(ncclComm_t)) noexcept;
   void ended() noexcept;
@@ -81,11 +87,13 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   const OwningProcess owner_;
   const int device_;
   const std::chrono::milliseconds end_time_max_;
+  const std::chrono::milliseconds work_time_max_;
   std::mutex mutex_;
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
   bool ending_ = false;        // Taken, and not at its end yet.
   bool left_in_call_ = false;  // To be taken.
+  bool device_hangs_ = false;
   Clock::time_point ending_since_{};
 };
 

@@ -158,6 +158,38 @@ TEST_CASE("an abort that does not end keeps nobody longer than its time, however
   fake.free_left_behind();
 }
 
+TEST_CASE(
+    "a device that does not answer keeps nobody longer than its time, however much is "
+    "released",
+    "[worker][cuda]") {
+  FakeDevice fake;
+  Happening answers, answered;
+  std::atomic<int> frees{0};
+  fake.on_free = [&] { ++frees; };
+  device = &fake;
+  const auto handle =
+      std::make_shared<NcclHandle>(0, std::chrono::milliseconds{50}, std::chrono::milliseconds{50});
+  REQUIRE(handle->start(ncclUniqueId{}, 0, 1) == ncclSuccess);
+  std::vector<std::shared_ptr<void>> memory;
+  for (int i = 0; i < 100; ++i) memory.push_back(handle->allocate(1000));
+  fake.on_synchronize = [&] {
+    answers.wait();
+    answered.happen();
+  };
+
+  const auto begun = NcclHandle::Clock::now();
+  memory.clear();
+  CHECK_THROWS_WITH(handle->allocate(1000),
+                    "GPU 0 does not answer: what it was given is not done in time");
+  CHECK(NcclHandle::Clock::now() - begun < ddprun::testing::patience(std::chrono::seconds{1}));
+  CHECK(frees == 0);  // The device may still use it.
+  handle->abort();
+  CHECK(handle->wait_for_end());
+  answers.happen();
+  CHECK(answered.wait());
+  fake.free_left_behind();
+}
+
 TEST_CASE("a full device is told by an error of its own, and leaves none to the next kernel",
           "[worker][cuda]") {
   FakeDevice fake;
