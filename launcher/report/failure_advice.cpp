@@ -75,16 +75,18 @@ const std::vector<Row>& rows() {
        "or, where it knows --local_rank, put '--local_rank=${local_rank}' behind it"},
       // Memory.
       {{"CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
-        "CUDA_ERROR_OUT_OF_MEMORY", "HIP out of memory"},
+        "CUDA_ERROR_OUT_OF_MEMORY", "HIP out of memory", "Cuda failure*'out of memory'"},
        false,
        "the GPU's memory is full: smaller batch, activation checkpointing, or look with nvidia-smi "
        "whether another process is on this GPU"},
       // LibTorch has swallowed that a convolution's work space was refused.
       {{"unable to find an engine to execute this computation",
-        "Unable to find a valid cuDNN algorithm to run convolution"},
+        "Unable to find a valid cuDNN algorithm to run convolution", "CUDNN_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUBLAS_STATUS_NOT_INITIALIZED"},
        false,
-       "most often the GPU's memory is full: smaller batch; else cuDNN, the driver and the GPU do "
-       "not go together"},
+       "most often the GPU's memory is full: smaller batch; else CUDA's libraries, the driver and "
+       "the GPU do not go together"},
       {{"Unexpected bus error encountered in worker", "out of shared memory*shared memory limit",
         "unable to mmap * bytes from file </torch_*Cannot allocate memory",
         "unable to write to file </torch_", "Error while creating shared memory segment /dev/shm",
@@ -152,7 +154,12 @@ const std::vector<Row>& rows() {
        false,
        "a CUDA kernel crashed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1; "
        "with an Xid of 48, 79, 94 or 95 in the kernel's log (dmesg) it was the GPU"},
-      {{"device-side assert triggered", "an illegal memory access was encountered"},
+      {{"device-side assert triggered", "an illegal memory access was encountered",
+        "an illegal instruction was encountered", "CUDA error: misaligned address",
+        "Cuda failure*'misaligned address'", "has failed*: misaligned address",
+        "invalid program counter", "operation not supported on global/shared address space",
+        "the launch timed out and was terminated", "CUBLAS_STATUS_EXECUTION_FAILED",
+        "CUDNN_STATUS_EXECUTION_FAILED"},
        false,
        "a CUDA kernel failed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1"},
       {{"uncorrectable ECC error"},
@@ -161,6 +168,11 @@ const std::vector<Row>& rows() {
       {{"Cannot re-initialize CUDA in forked subprocess"},
        false,
        "use the start method spawn for processes that touch CUDA, or touch it only after the fork"},
+      // Where neither says more.
+      {{"unhandled cuda error", "CUDA error: unknown error"},
+       false,
+       "CUDA failed, and does not say of what: NCCL_DEBUG=INFO shows the call where it is one of "
+       "NCCL's; look for Xid in the kernel's log (dmesg) and at nvidia-smi"},
       // The network.
       {{"no socket interface found", "NCCL_SOCKET_IFNAME*not found",
         "Bootstrap : no * interface found"},

@@ -9,6 +9,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
+#include "worker/communicator.h"
 #include "worker/torch/libtorch.h"
 
 using namespace ddprun::trainer;
@@ -56,4 +57,33 @@ TEST_CASE("a thread that cannot be started is called so", "[trainer]") {
   // Of something else that says itself what it is.
   CHECK(failure_text(std::system_error(none_left, "cannot read it")) ==
         "cannot read it: Resource temporarily unavailable");
+}
+
+TEST_CASE("a GPU that failed is told as such, whichever call has met it", "[trainer]") {
+  const std::string failed =
+      "this worker's GPU has failed in work that it was given earlier: an illegal memory access "
+      "was "
+      "encountered. No call of this process can use it any more";
+  const std::string of_torch = text_of_failing([] {
+    TORCH_CHECK(false,
+                "CUDA error: an illegal memory access was encountered\n"
+                "CUDA kernel errors might be asynchronously reported at some other API call");
+  });
+  CHECK(of_torch.starts_with(failed));
+  CHECK(!contains(of_torch, "asynchronously"));
+  CHECK(failure_text(std::runtime_error("the SGD kernel could not be queued (1 blocks of 256 "
+                                        "threads): cudaErrorIllegalAddress: an illegal memory "
+                                        "access was encountered"))
+            .starts_with(failed));
+  CHECK(!contains(failure_text(std::runtime_error("the step could not be replayed as a CUDA graph: "
+                                                  "CUDA error: misaligned address; leave "
+                                                  "--cuda-graph out")),
+                  "leave"));
+  CHECK(
+      contains(failure_text(std::runtime_error("CUDA error: uncorrectable ECC error encountered")),
+               "take this node out of the job"));
+  // It may be a peer's.
+  const std::string of_peer =
+      "all_reduce #3 failed on rank 0: rank 1 failed: an illegal memory access was encountered";
+  CHECK(failure_text(ddprun::worker::CommunicatorError(of_peer)) == of_peer);
 }

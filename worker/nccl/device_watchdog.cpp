@@ -129,7 +129,8 @@ DeviceQueue::Finding DeviceWatchdog::check_device() {
   const std::string self = "rank " + std::to_string(rank_) + ": ";
   DeviceQueue::Finding finding = queue_.check(Clock::now());
   if (finding.kind == DeviceQueue::Finding::Kind::Failed) {
-    group_->abort(self + to_string(finding.call) + " on the device failed: " + finding.error);
+    group_->abort(self + to_string(finding.call) + " on the device failed: " + finding.error +
+                  " (in work that it was given before, most likely)");
   }
   const auto state = handle_->state();
   if (!state || *state == ncclSuccess || *state == ncclInProgress) return finding;

@@ -53,6 +53,29 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "Xid"},
       {"RuntimeError: CUDA error: unspecified launch failure", "CUDA_LAUNCH_BLOCKING=1"},
       {"RuntimeError: CUDA error: uncorrectable ECC error encountered", "memory is defective"},
+      {"torch.AcceleratorError: CUDA error: misaligned address", "CUDA_LAUNCH_BLOCKING=1"},
+      {"torch.AcceleratorError: CUDA error: an illegal instruction was encountered",
+       "CUDA_LAUNCH_BLOCKING=1"},
+      {"RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( "
+       "handle, "
+       "opa, opb)`",
+       "CUDA_LAUNCH_BLOCKING=1"},
+      {"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
+       "`cublasCreate(handle)`",
+       "memory is full"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda error "
+       "(run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9\nncclUnhandledCudaError: Call "
+       "to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+       "memory is full"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda error "
+       "(run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9\nncclUnhandledCudaError: Call "
+       "to CUDA function failed.\nLast error:\nCuda failure 700 'an illegal memory access was "
+       "encountered'",
+       "CUDA_LAUNCH_BLOCKING=1"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda error "
+       "(run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9\nncclUnhandledCudaError: Call "
+       "to CUDA function failed.\nLast error:\nCuda failure 999 'unknown error'",
+       "NCCL_DEBUG=INFO shows"},
       {"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
        "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
        "address "
