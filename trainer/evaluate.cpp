@@ -122,6 +122,7 @@ std::optional<BadImages> evaluate_share(TrainingJob& job, torch::Tensor& counts)
       lines.batch_done(last, labels.size(0), before + batches->taken());
       // A launcher that looks for ranks that stand must not take a long validation for one.
       worker::ProgressPage::own().phase("validation");
+      job.went_on("validation");
       if (beats.done(before + batches->taken()) != StopReason::None) return std::nullopt;
     }
     before += batches->taken();

@@ -34,6 +34,7 @@
 #include "trainer/resume.h"
 #include "trainer/sgd_options.h"
 #include "trainer/shards/sharded_batch.h"
+#include "trainer/watch_devices.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/sync_batch_norm.h"
 #include "worker/torch/tensor_collectives.h"
@@ -155,6 +156,7 @@ void open_place(TrainingJob& job) {
   use_device_norms(job.kernels.norm);
   use_device_pool(job.kernels.pool);
   if (job.members) job.guard = job.members->guard(job.communicator());
+  job.device_watch = watch_devices(job);
   if (job.options.profile.empty() || job.options.evaluate) return;
   open_profiler(job);
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);

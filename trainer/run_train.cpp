@@ -129,11 +129,7 @@ int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what,
          Heals heals = Heals::Perhaps) {
   if (exit_code == usage_exit_code && launcher_will_tell(what, heals)) return exit_code;
   worker::record_error(what);
-  const std::string rank = fmt::format("rank {}: ", env.rank);
-  // "rank 1: ..." and "rank 1 of 4 could not ..." say it themselves.
-  const bool says_rank = env.world_size == 1 || what.starts_with(rank) ||
-                         what.starts_with(fmt::format("rank {} ", env.rank));
-  std::cerr << "train: " << (says_rank ? "" : rank) << what << std::endl;
+  std::cerr << "train: " << with_rank(env, what) << std::endl;
   return exit_code;
 }
 
@@ -249,8 +245,11 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
     try {
       const int status = exit_status_of(run_attempt(job, options, env, signals, started));
       signals.done(status);
+      job.device_watch.reset();  // Its work is done, and the communicator goes before it.
       return status;
     } catch (const std::exception& error) {
+      // What comes now waits for the device, in destructors too, before anybody says why.
+      if (job.device_watch) job.device_watch->ending(failure_text(error));
       const bool thrown_out = dynamic_cast<const worker::CommunicatorError*>(&error) != nullptr;
       if (thrown_out && has_next_attempt(job, options, env, signals)) continue;
       if (thrown_out && job.members && could_save_alone(job) && signals.is_told_to_end()) {

@@ -215,7 +215,8 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   LossGuard guard(
       job.env.rank, [&job] { return folder_of_findings(job); },
       [&job] { job.communicator().throw_if_aborted(); },
-      [&job](std::int64_t sample) { return job.training_set->name(sample); });
+      [&job](std::int64_t sample) { return job.training_set->name(sample); },
+      [&job] { job.went_on("report"); });
   StopReason stop = StopReason::None;
   double rate = 0;
   std::size_t noted = 0;  // Of the images that cannot be read.

@@ -16,6 +16,7 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/device.h"
+#include "trainer/device/device_watch.h"
 #include "trainer/device/resident_batches.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/optimizer/model_average.h"
@@ -55,6 +56,7 @@ struct TrainingJob {
   // or give "state"): for who watches the job, and for tests, which end a worker there.
   std::function<void(const TrainingJob& job, const std::string& phase)> on_phase;
 
+  std::unique_ptr<DeviceWatch> device_watch;  // Of GPUs, and of the attempt at hand.
   TrainOptions options;
   std::unique_ptr<worker::Membership> members;  // Where it recovers in place.
   worker::WorkerEnv env;
@@ -110,7 +112,12 @@ struct TrainingJob {
   const Dataset& dataset() const { return training_set ? *training_set : *validation_set; }
 
   void tell(const char* begun) const {
+    went_on(begun);
     if (on_phase) on_phase(*this, begun);
+  }
+  // This thread does not stand still: on a GPU that is what a device that hangs is known by.
+  void went_on(const char* with) const {
+    if (device_watch) device_watch->went_on(with, state.step);
   }
   void begin_step() {
     tell("data");

@@ -3,6 +3,7 @@
 // What the host does is as on a GPU; what it trains is not looked at.
 #include <csignal>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,11 @@ std::vector<std::string> training(const std::string& options) {
          words_of(options);
 }
 
-std::vector<std::string> job(int workers, const std::string& options) {
-  return std::vector<std::string>{binary("ddprun"), "--standalone", "--nproc-per-node",
-                                  std::to_string(workers)} +
-         words_of("--max-restarts 1") + training(options);
+std::vector<std::string> job(int workers, const std::string& options, int restarts = 1) {
+  return std::vector<std::string>{binary("ddprun"),   "--standalone",
+                                  "--nproc-per-node", std::to_string(workers),
+                                  "--max-restarts",   std::to_string(restarts)} +
+         training(options);
 }
 
 // Neither the CUDA of the tests nor LibTorch has anything to say against it.
@@ -219,6 +221,27 @@ TEST_CASE("a GPU that fails ends train with CUDA's words", "[end_to_end][cuda]")
                             with_gpus(1, {{"FAKE_CUDA_FAULT", "5000"}}));
     INFO(result.output);
     CHECK(result.status == 1);
-    CHECK(contains(result.output, "an illegal memory access was encountered"));
+    CHECK(contains(result.output,
+                   "train: this worker's GPU has failed in work that it was given "
+                   "earlier: an illegal memory access was encountered. "));
+  }
+}
+
+// Nothing of CUDA's ends such a wait. All at once, since each takes the time of its limit.
+TEST_CASE("a GPU that hangs ends train with words, also where all do", "[end_to_end][cuda]") {
+  DDPRUN_SKIP_WITHOUT_CUDA();
+  const auto gpus = with_gpus(2, {{"FAKE_CUDA_STALL", "5000"}});
+  std::vector<std::unique_ptr<Process>> all;
+  for (const std::string options : {"", "--cuda-graph", "--shards 4"}) {
+    const std::string given = options + " --collective-timeout 1 --steps 1000000";
+    all.push_back(std::make_unique<Process>(training(given), gpus));
+    all.push_back(std::make_unique<Process>(job(2, given, /*restarts=*/0), gpus));
+  }
+  for (const auto& process : all) {
+    const ProcessResult result = process->wait(patience(limit));
+    INFO(result.output);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "does not answer: what it was given is not done after 11 s"));
+    CHECK(!contains(result.output, "fake CUDA"));
   }
 }

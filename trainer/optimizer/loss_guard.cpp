@@ -94,6 +94,7 @@ void LossGuard::check_first() {
   const Pending first = std::move(pending_.front());
   pending_.pop_front();
   first.copied.synchronize();
+  if (on_look_) on_look_();
   check(first.on_host, first.origin);
 }
 

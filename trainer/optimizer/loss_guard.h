@@ -50,12 +50,15 @@ class LossGuard {
   // `throw_if_ended`: asked before a loss is called bad, since the sums of a step that a lost peer
   // ended may be anything; null: there is no peer.
   // `name_of`: of the samples that are listed; null: numbers alone.
+  // `on_look`: the device has come to a loss that was waited for.
   explicit LossGuard(int rank, std::function<std::filesystem::path()> folder = nullptr,
-                     std::function<void()> throw_if_ended = nullptr, NameOfSample name_of = nullptr)
+                     std::function<void()> throw_if_ended = nullptr, NameOfSample name_of = nullptr,
+                     std::function<void()> on_look = nullptr)
       : rank_(rank),
         folder_(std::move(folder)),
         throw_if_ended_(std::move(throw_if_ended)),
-        name_of_(std::move(name_of)) {}
+        name_of_(std::move(name_of)),
+        on_look_(std::move(on_look)) {}
 
   // loss: a scalar. Throws BadLossError for it (CPU) or for an earlier one (CUDA).
   void watch(const torch::Tensor& loss, LossOrigin origin);
@@ -79,6 +82,7 @@ class LossGuard {
   std::function<std::filesystem::path()> folder_;
   std::function<void()> throw_if_ended_;
   NameOfSample name_of_;
+  std::function<void()> on_look_;
   std::deque<Pending> pending_;
   std::optional<double> last_;
 };
