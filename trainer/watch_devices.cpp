@@ -3,11 +3,13 @@
 #include "trainer/watch_devices.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <utility>
+#include <vector>
 
 #include "trainer/failure_text.h"
 #include "worker/declare_failure.h"
@@ -16,6 +18,13 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int failure_exit_code = 1;
+
+// Any of them may be the one.
+std::string names_of(const std::vector<torch::Device>& devices) {
+  std::vector<std::string> names;
+  for (const torch::Device& device : devices) names.push_back(device.str());
+  return fmt::format("{}", fmt::join(names, " or "));
+}
 
 }  // namespace
 
@@ -46,7 +55,7 @@ std::unique_ptr<DeviceWatch> watch_devices(TrainingJob& job) {
   return std::make_unique<DeviceWatch>(
       question_to(job.place.replicas), limit,
       [&peers = job.communicator(), env = job.env,
-       device = job.place.device.str()](const DeviceWatch::Hang& hang) {
+       device = names_of(job.place.replicas)](const DeviceWatch::Hang& hang) {
         const bool knew =
             !hang.why.empty();  // And has declared it; there may be no peers any more.
         const std::string text = hung_text(hang, device, knew ? std::nullopt : peers.aborted());

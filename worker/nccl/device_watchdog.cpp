@@ -106,7 +106,10 @@ std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
     if (group_->departed(static_cast<int>(peer))) gone.insert(static_cast<int>(peer));
   }
   if (!gone.empty()) return names_of(gone, names) + " closed the communicator";
-  return to_string(find_blame(rank_, others_, answers), names);
+  const Blame blame = find_blame(rank_, others_, answers);
+  // All stand in a call, and nobody says in which: the one that is behind may be this one.
+  return to_string(blame, names) +
+         (blame.circular.empty() ? "" : ", or rank " + std::to_string(rank_) + "'s device hangs");
 }
 
 void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {
