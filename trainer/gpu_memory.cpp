@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "trainer/replicated_classifier.h"
 #include "trainer/report/device_memory.h"
@@ -35,12 +36,18 @@ void normalize_alone(TrainingJob& job) {
   }
 }
 
+struct Peak {
+  std::int64_t allocated = 0;
+  // With the gaps between tensors, which a recording keeps; and as if none of before were used.
+  std::int64_t reserved = 0;
+};
+
 // Of the probe: what forward and backward of so many images take at most.
-std::int64_t peak_of(TrainingJob& job, const torch::Tensor& images, const torch::Tensor& labels) {
+Peak peak_of(TrainingJob& job, const torch::Tensor& images, const torch::Tensor& labels) {
   auto* const allocator = c10::getDeviceAllocator(job.place.device.type());
   allocator->emptyCache();
   allocator->resetPeakStats(job.place.device.index());
-  const std::int64_t before = device_memory(job.place.device)->allocated_bytes;
+  const DeviceMemory before = *device_memory(job.place.device);
   // Nor are gradients reduced.
   const worker::DistributedDataParallelBase::NoSync alone(*job.parallel);
   torch::Tensor loss;
@@ -50,7 +57,44 @@ std::int64_t peak_of(TrainingJob& job, const torch::Tensor& images, const torch:
     loss = torch::cross_entropy_loss(logits.to(torch::kFloat32), labels);
   }
   loss.backward();
-  return device_memory(job.place.device)->allocated_peak_bytes - before;
+  const DeviceMemory after = *device_memory(job.place.device);
+  return {after.allocated_peak_bytes - before.allocated_bytes,
+          after.reserved_peak_bytes - before.allocated_bytes};
+}
+
+// As many as `count`, which may be more than there are.
+torch::Tensor probe_of(const torch::Tensor& given, std::int64_t count) {
+  if (count <= given.size(0)) return given.narrow(0, 0, count);
+  std::vector<std::int64_t> sizes = given.sizes().vec();
+  sizes[0] = count;
+  return torch::empty(sizes, given.options(), given.suggest_memory_format()).zero_();
+}
+
+// Images of the steps that are done without the graph, whose memory lies beside it: an epoch's last
+// batch; and a validation, which keeps no activations: of ResNets it takes an eighth of a step, and
+// may take a quarter here.
+std::int64_t images_beside_graph(const TrainingJob& job, std::int64_t images) {
+  const std::int64_t step = images * (job.plan.batch_size / job.plan.micro_batch_size);
+  const std::int64_t last = std::min(images, job.plan.samples_per_worker % step);
+  return std::max(last, job.validation_set ? (images + 3) / 4 : 0);
+}
+
+// Whether a recording of so many images has room. It never gives back what lies between its tensors
+// (outside of one the allocator does, before it calls a GPU full), so that is tried.
+bool fits_recorded(TrainingJob& job, const torch::Tensor& images, const torch::Tensor& labels,
+                   std::int64_t count, std::int64_t free_bytes) try {
+  const torch::Tensor probe = probe_of(images, count), answers = probe_of(labels, count);
+  const std::int64_t beside = images_beside_graph(job, count);
+  const std::int64_t eager =
+      beside == 0 ? 0
+                  : peak_of(job, probe.narrow(0, 0, beside), answers.narrow(0, 0, beside)).reserved;
+  // Gradients are its own, too, and what a batch lies in.
+  const std::int64_t recorded = peak_of(job, probe, answers).reserved +
+                                lasting_memory(job).gradients +
+                                static_cast<std::int64_t>(probe.nbytes());
+  return recorded + eager <= free_bytes - free_bytes / 10;
+} catch (const c10::Error&) {  // Not even without a recording.
+  return false;
 }
 
 }  // namespace
@@ -106,9 +150,9 @@ std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
                                   const torch::Tensor& labels, const std::string& why,
                                   OutOfMemory cause) {
   if (job.options.sync_batch_norm) normalize_alone(job);
-  const std::int64_t batch = std::min(job.plan.micro_batch_size, images.size(0));
-  const auto measured = measure_batches(batch, [&](std::int64_t count) {
-    return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count));
+  const std::int64_t tried = std::min(job.plan.micro_batch_size, images.size(0));
+  const auto measured = measure_batches(tried, [&](std::int64_t count) {
+    return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count)).allocated;
   });
   if (!measured && cause == OutOfMemory::Likely) {
     return fmt::format(
@@ -128,9 +172,15 @@ std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
       free_bytes = std::max<std::int64_t>(0, free_bytes - lasting.momentum);
     }
   }
-  const std::string text = out_of_memory_text(why, batch, lasting, measured, free_bytes);
-  if (!job.options.cuda_graph) return text;
-  return text + ". With --cuda-graph the recording takes the memory of a step once more";
+  if (!job.options.cuda_graph) return out_of_memory_text(why, tried, lasting, measured, free_bytes);
+  // An epoch's last batch may be what had no room any more, beside the graph of a whole one.
+  return out_of_memory_text(why, job.plan.micro_batch_size, lasting, measured, free_bytes,
+                            [&](std::int64_t count) {
+                              return fits_recorded(job, images, labels, count, free_bytes);
+                            }) +
+         ". With --cuda-graph an epoch's smaller last batch and a validation take memory beside "
+         "the "
+         "recording, which is counted";
 }
 
 }  // namespace ddprun::trainer

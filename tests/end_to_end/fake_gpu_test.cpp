@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
@@ -199,6 +200,25 @@ TEST_CASE("a batch that a GPU has no room for is told with one that it has", "[e
   const int fits = number_after(large.output, "give --batch-size ");
   check_clean(run(training(network + "--batch-size " + std::to_string(fits)), patience(limit), gpu),
               "Done: 2 steps");
+}
+
+// A recording keeps the gaps between its tensors, and an epoch's last batch lies beside it.
+TEST_CASE("a batch that is named with --cuda-graph fits with it", "[end_to_end][cuda]") {
+  DDPRUN_SKIP_WITHOUT_CUDA();
+  const std::string network =
+      "--cuda-graph --model resnet18 --image-size 112 --synthetic-images 600 --steps 12 ";
+  for (const auto& [mib, batch] : {std::pair(900L, 256), {1500L, 256}, {1900L, 256}}) {
+    const auto gpu = with_gpus(1, {{"FAKE_CUDA_MEMORY", std::to_string(mib << 20)}});
+    const auto large =
+        run(training(network + "--batch-size " + std::to_string(batch)), patience(limit), gpu);
+    INFO(large.output);
+    CHECK(large.status == 1);
+    REQUIRE(contains(large.output, "images should fit: give --batch-size "));
+    const int fits = number_after(large.output, "give --batch-size ");
+    check_clean(
+        run(training(network + "--batch-size " + std::to_string(fits)), patience(limit), gpu),
+        "Done: 12 steps");
+  }
 }
 
 // LibTorch says of some that cuDNN found no engine.

@@ -11,7 +11,8 @@ std::optional<DeviceMemory> device_memory(c10::Device device) {
   constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return DeviceMemory{.allocated_bytes = stats.allocated_bytes.at(all).current,
                       .allocated_peak_bytes = stats.allocated_bytes.at(all).peak,
-                      .reserved_bytes = stats.reserved_bytes.at(all).current};
+                      .reserved_bytes = stats.reserved_bytes.at(all).current,
+                      .reserved_peak_bytes = stats.reserved_bytes.at(all).peak};
 }
 
 }  // namespace ddprun::trainer

@@ -12,6 +12,7 @@ struct DeviceMemory {
   std::int64_t allocated_bytes = 0;  // In tensors.
   std::int64_t allocated_peak_bytes = 0;
   std::int64_t reserved_bytes = 0;  // Taken from the driver, tensors and cache.
+  std::int64_t reserved_peak_bytes = 0;
 };
 
 // Nothing for the CPU, whose tensors are in the process's own memory.

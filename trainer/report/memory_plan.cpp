@@ -11,7 +11,8 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t probe_share = 16;  // Of the batch: what is left must be enough for it.
-constexpr std::int64_t probe_least = 2;   // Batch normalisation wants more than one value.
+constexpr std::int64_t trial_share = 16;
+constexpr std::int64_t probe_least = 2;  // Batch normalisation wants more than one value.
 
 }  // namespace
 
@@ -42,6 +43,15 @@ std::optional<std::int64_t> fitting_batch(std::int64_t images, const BatchMemory
   return fits > 0 ? std::optional(fits) : std::nullopt;
 }
 
+std::optional<std::int64_t> fitting_batch(std::int64_t images, const BatchMemory& memory,
+                                          std::int64_t free_bytes, const FitsIn& fits_in) {
+  auto fits = fitting_batch(images, memory, free_bytes);
+  while (fits && !fits_in(*fits)) {
+    fits = fitting_batch(*fits - *fits / trial_share, memory, free_bytes);
+  }
+  return fits;
+}
+
 std::string bytes_text(std::int64_t bytes) {
   const auto number = static_cast<double>(bytes);
   if (bytes >= std::int64_t{1} << 30) return fmt::format("{:.2f} GiB", number / (1 << 30));
@@ -65,11 +75,16 @@ std::string lasting_text(const LastingMemory& memory) {
 
 std::string out_of_memory_text(const std::string& why, std::int64_t images,
                                const LastingMemory& lasting,
-                               const std::optional<BatchMemory>& batch, std::int64_t free_bytes) {
+                               const std::optional<BatchMemory>& batch, std::int64_t free_bytes,
+                               const FitsIn& fits_in) {
   std::string text =
       fmt::format("a batch of {} images did not fit into the GPU's memory, beside {}: ", images,
                   lasting_text(lasting));
-  const auto fits = batch ? fitting_batch(images, *batch, free_bytes) : std::nullopt;
+  std::optional<std::int64_t> fits;
+  if (batch) {
+    fits = fits_in ? fitting_batch(images, *batch, free_bytes, fits_in)
+                   : fitting_batch(images, *batch, free_bytes);
+  }
   if (fits) {
     text += fmt::format(
         "it has {} for them, an image takes {}, and {} images should fit: give --batch-size {}, "

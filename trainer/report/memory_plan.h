@@ -34,14 +34,23 @@ std::optional<BatchMemory> measure_batches(
 std::optional<std::int64_t> fitting_batch(std::int64_t images, const BatchMemory& memory,
                                           std::int64_t free_bytes);
 
+// Whether so many images fit, by a trial.
+using FitsIn = std::function<bool(std::int64_t images)>;
+
+// The same, tried from there downwards in steps of a sixteenth.
+std::optional<std::int64_t> fitting_batch(std::int64_t images, const BatchMemory& memory,
+                                          std::int64_t free_bytes, const FitsIn& fits_in);
+
 std::string bytes_text(std::int64_t bytes);  // "97.7 MiB"
 
 // "weights 97.7 MiB, gradients 97.7 MiB, ...", without what there is none of.
 std::string lasting_text(const LastingMemory& memory);
 
-// Of a step with so many images that ran out of memory; `why` is the allocator's message.
+// Of a step with so many images that ran out of memory; `why` is the allocator's message. Null
+// `fits_in`: what `batch` says is enough.
 std::string out_of_memory_text(const std::string& why, std::int64_t images,
                                const LastingMemory& lasting,
-                               const std::optional<BatchMemory>& batch, std::int64_t free_bytes);
+                               const std::optional<BatchMemory>& batch, std::int64_t free_bytes,
+                               const FitsIn& fits_in = nullptr);
 
 }  // namespace ddprun::trainer

@@ -68,6 +68,27 @@ TEST_CASE("the batch that fits leaves a tenth, and is smaller than the one that 
   }
 }
 
+TEST_CASE("a batch that does not fit when it is tried is followed by smaller ones",
+          "[trainer][memory]") {
+  const BatchMemory memory{100 * mib, 5 * mib};
+  std::vector<std::int64_t> tried;
+  const auto at_most = [&](std::int64_t most) {
+    tried.clear();
+    return [&tried, most](std::int64_t images) {
+      tried.push_back(images);
+      return images <= most;
+    };
+  };
+  CHECK(fitting_batch(256, memory, 1000 * mib, at_most(160)) == 160);
+  CHECK(tried == std::vector<std::int64_t>{160});
+  CHECK(fitting_batch(256, memory, 1000 * mib, at_most(140)) == 128);
+  CHECK(tried == std::vector<std::int64_t>{160, 144, 128});
+  CHECK_FALSE(fitting_batch(256, memory, 1000 * mib, at_most(0)));
+  CHECK(tried.back() == 1);
+  CHECK(out_of_memory_text("full", 256, {}, memory, 1000 * mib, at_most(140))
+            .find("give --batch-size 128,") != std::string::npos);
+}
+
 TEST_CASE("running out of memory names the batch that would fit", "[trainer][memory]") {
   const LastingMemory lasting{.weights = 98 * mib, .gradients = 98 * mib};
   CHECK(
