@@ -123,11 +123,26 @@ bool says(std::string_view line, const ReportLines& message, int rank) {
          is_one(without_speaker(without_program(own), rank));
 }
 
+// Frames around the function that torch's @record records: its traceback, the message, begins with
+// that one's.
+void add_outer_frames(std::vector<bool>& said, const ReportLines& lines) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!said[i] || without_rank(lines[i]) != "Traceback (most recent call last):") continue;
+    std::size_t inner = i + 1;
+    while (inner < lines.size() && !said[inner] && without_rank(lines[inner]).starts_with(' ')) {
+      ++inner;
+    }
+    if (inner == lines.size() || !said[inner]) continue;
+    for (std::size_t frame = i + 1; frame < inner; ++frame) said[frame] = true;
+  }
+}
+
 // Which lines of stderr are the message's, also of those that it has left out of a long traceback:
 // indented ones before its second part.
 std::vector<bool> lines_said(const ReportLines& lines, const ReportLines& message, int rank) {
   std::vector<bool> said(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) said[i] = says(lines[i], message, rank);
+  add_outer_frames(said, lines);
   const auto gap = std::find(message.begin(), message.end(), left_out);
   if (gap == message.end()) return said;
   const ReportLines second(gap + 1, message.end());

@@ -421,6 +421,23 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
   check_contains(to_text(report), "    [rank 3 says no\n    worker 2: no\n");
 }
 
+TEST_CASE("frames around what torch's @record records are not taken for other words",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message =
+      "ValueError: no\nTraceback (most recent call last):\n  File \"record\"\n    f()\n"
+      "ValueError: no";
+  const std::string outer = "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a\"\n";
+
+  report.cause->last_stderr = "epoch 7\n" + outer +
+                              "[rank3]:     main()\n[rank3]:   File \"record\"\n"
+                              "[rank3]:     f()\n[rank3]: ValueError: no\nbye";
+  check_contains(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
+  // Another one's.
+  report.cause->last_stderr = outer + "[rank3]: KeyError: 1";
+  check_contains(to_text(report), "File \"a\"\n    [rank3]: KeyError: 1\n");
+}
+
 TEST_CASE("what a long message has left out of its middle is not taken for other words",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
