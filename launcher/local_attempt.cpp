@@ -282,6 +282,10 @@ void LocalAttempt::on_all_reaped() {
   if (!none_is_left_) callbacks_.on_all_reaped();
 }
 
+LastException LocalAttempt::last_exception(int local_rank) {
+  return last_exception_of(record_.round.rank_base + local_rank, group_.stderr_tail(local_rank));
+}
+
 // Without a grace nobody has the time for it.
 bool LocalAttempt::can_park(int local_rank) const {
   return options_.shutdown_timeout.count() > 0 && group_.can_park(local_rank);

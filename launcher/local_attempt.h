@@ -20,6 +20,7 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/processes/life_watch.h"
 #include "launcher/report/event_log.h"
+#include "launcher/report/stderr_message.h"
 #include "launcher/watch/progress_pages.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_group.h"
@@ -93,6 +94,8 @@ class LocalAttempt {
   const std::vector<WorkerOutput>& outputs() const { return record_.outputs; }
   // This worker has left the attempt with its process, and waits for the next one.
   bool is_parked(int pid) const { return record_.parked.contains(pid); }
+  // Of a worker that runs.
+  LastException last_exception(int local_rank);
   // What this worker says of itself.
   std::optional<RankProgress> progress(int local_rank) const { return pages_.read(local_rank); }
   const ProgressPages& pages() const { return pages_; }

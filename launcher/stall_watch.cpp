@@ -12,6 +12,7 @@
 
 #include "launcher/attempt_choices.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/report/failure_advice.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/stall/rank_names.h"
 #include "launcher/watch/job_lines.h"
@@ -43,6 +44,7 @@ constexpr std::size_t lines_of_behind = 30;
 constexpr std::size_t lines_of_other = 8;
 constexpr std::size_t lines_told_max = 90;
 constexpr std::size_t lines_in_cause = 16;
+constexpr std::size_t raised_bytes_max = 200;
 
 const char* word_for(OnStall on_stall) { return on_stall == OnStall::Fail ? "fail" : "auto"; }
 
@@ -181,6 +183,13 @@ RankLook StallWatch::look_at(int local_rank) const {
                  .stall_timeout) {  // Otherwise it matters to nobody, and costs a look at /proc.
     look.used_ms = static_cast<std::int64_t>(1e3 * read_process_use(pid).cpu_s);
     look.written = read_bytes_written(pid);
+  }
+  if (look.said == 0 && !options_.stall_timeout) return look;
+  const LastException last = attempt_.last_exception(local_rank);
+  // Who lost a peer waits for nobody's end but that one's.
+  if (!names_a_lost_peer(last.message)) {
+    look.raised = last.message.substr(0, std::min(last.message.find('\n'), raised_bytes_max));
+    look.uncaught = last.uncaught;
   }
   return look;
 }

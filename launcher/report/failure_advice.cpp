@@ -37,8 +37,8 @@ struct Row {
   std::string_view advice;
 };
 
-// What Gloo, NCCL and our own communicators say (worker/cpu, worker/mpi: "all_reduce failed on rank
-// 1: rank 0 failed: ...").
+// What Gloo, NCCL, TensorPipe, XGBoost, LightGBM, JAX and our own communicators say (worker/cpu,
+// worker/mpi: "all_reduce failed on rank 1: rank 0 failed: ...").
 const std::vector<std::string_view>& lost_peer_patterns() {
   static const std::vector<std::string_view> patterns = {
       "ncclRemoteError",
@@ -46,6 +46,13 @@ const std::vector<std::string_view>& lost_peer_patterns() {
       "Connection reset by peer",
       "reached monitoredBarrier, but received errors while waiting for send/recv from rank",
       "remote process exited or there was a network error",
+      "gloo/transport/tcp/*: Broken pipe",
+      "eof (this error originated at tensorpipe/",
+      "broken pipe (this error originated at tensorpipe/",
+      "Encountered EOF. The other end is likely closed.",
+      "XGBoostError: *collective/result.cc",
+      "Socket send error, Broken pipe",
+      "JAX distributed service detected fatal errors. * another task died",
       "Socket closed by remote peer",
       "peer * closed its connection",
       "peer closed the connection",

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -162,18 +163,39 @@ std::string python_traceback(const Lines& lines) {
 
 constexpr std::string_view no_exception = "terminate called without an active exception";
 
-// Threads of torch's may not bear that the interpreter ends, and abort a program that an exception
-// has ended already: it is the exception that it failed of. Torch puts the rank before those that
-// nobody caught alone; one without it may have been survived, if anything was written after it.
+// As a message of glog's or Abseil's begins: "F1201 00:52:02.818472   10444 FILE:80] ".
+bool is_glog_line(std::string_view line, std::string_view levels) {
+  constexpr std::string_view form = "#### ##:##:##.######";
+  if (line.size() < 1 + form.size() || levels.find(line[0]) == levels.npos) return false;
+  for (std::size_t i = 0; i < form.size(); ++i) {
+    const char c = line[i + 1];
+    if (form[i] == '#' ? c < '0' || c > '9' : c != form[i]) return false;
+  }
+  return line.find("] ") != line.npos;
+}
+
+// Behind a traceback that it has shortened. These lines, and blank ones, are no word of a
+// program's.
+bool is_no_word(std::string_view line) {
+  return is_blank(line) || line == "--------------------" ||
+         starts_with(line, "For simplicity, JAX has removed its internal frames");
+}
+
+// Threads of torch's may not bear that the interpreter ends, and JAX's leader gives up whoever does
+// not come to its end: both abort a program that an exception has ended already. It is the
+// exception that it failed of. Torch puts the rank before those that nobody caught alone; one
+// without it may have been survived, if the program wrote anything after it.
 std::string exception_before_terminate(const Lines& lines) {
   for (std::size_t at = lines.size(); at-- > 0;) {
-    if (lines[at].find(no_exception) == lines[at].npos) continue;
+    if (lines[at].find(no_exception) == lines[at].npos && !is_glog_line(lines[at], "F")) continue;
     const Lines before(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(at));
     const auto found = last_traceback(before);
     if (!found) return "";
     std::size_t behind = found->end;
-    while (behind < at && is_blank(lines[behind])) ++behind;
-    return starts_with(found->prefix, "[rank") || behind == at ? found->text : "";
+    while (behind < at && is_no_word(lines[behind])) ++behind;
+    // What JAX tells of its leader's errors has several lines.
+    const bool is_last = behind == at || is_glog_line(lines[behind], "EF");
+    return starts_with(found->prefix, "[rank") || is_last ? found->text : "";
   }
   return "";
 }
@@ -229,6 +251,19 @@ std::string uncaught_exception(const Lines& lines) {
   return "";
 }
 
+// What a failed check of glog's or Abseil's says, up to its stack.
+std::string glog_fatal(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    if (!is_glog_line(lines[at], "F")) continue;
+    std::size_t end = paragraph_end(lines, at);
+    for (std::size_t i = at + 1; i < end; ++i) {
+      if (starts_with(lines[i], "*** Check failure stack trace: ***")) end = i;
+    }
+    return joined(lines, at, end);
+  }
+  return "";
+}
+
 // One line that the C library or an assert writes before abort().
 std::string words_before_abort(const Lines& lines) {
   for (std::size_t at = lines.size(); at-- > 0;) {
@@ -280,6 +315,7 @@ std::string words_of_signal(const Lines& lines, int signal) {
   std::string message = signal == SIGABRT ? exception_before_terminate(lines) : "";
   if (message.empty()) message = python_fatal_error(lines);
   if (message.empty() && signal == SIGABRT) message = uncaught_exception(lines);
+  if (message.empty() && signal == SIGABRT) message = glog_fatal(lines);
   if (message.empty() && signal == SIGABRT) message = words_before_abort(lines);
   return message;
 }
@@ -297,10 +333,20 @@ std::string without_middle(std::string_view text, std::size_t bytes_max) {
   return std::string(head) + gap + std::string(tail);
 }
 
+LastException last_exception_of(int rank, std::string_view tail) {
+  const Lines lines = split(tail);
+  const auto found = last_traceback(lines);
+  if (!found) return {};
+  const bool uncaught = found->prefix == "[rank" + std::to_string(rank) + "]: ";
+  std::size_t behind = found->end;
+  while (behind < lines.size() && is_no_word(lines[behind])) ++behind;
+  if (!uncaught && (!found->prefix.empty() || behind < lines.size())) return {};
+  return {without_middle(found->text, message_bytes_max), uncaught};
+}
+
 std::string uncaught_exception_of(int rank, std::string_view tail) {
-  const auto found = last_traceback(split(tail));
-  if (!found || found->prefix != "[rank" + std::to_string(rank) + "]: ") return "";
-  return without_middle(found->text, message_bytes_max);
+  LastException last = last_exception_of(rank, tail);
+  return last.uncaught ? std::move(last.message) : "";
 }
 
 std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {

@@ -158,13 +158,26 @@ std::vector<int> StallDetector::numbers(const std::vector<const Seen*>& ranks) {
 // Of those that stand, who holds up the others; nobody where they are all alike.
 std::vector<const StallDetector::Seen*> StallDetector::behind(const Sorted& ranks) const {
   if (!ranks.halted.empty()) return ranks.halted;
-  std::vector<const Seen*> result;
+  std::vector<const Seen*> result = those_that_raised(ranks, /*for_certain=*/true);
+  if (!result.empty()) return result;
   for (const Seen* rank : ranks.standing) {
     if (facts_.in_collective.contains(rank->last.rank)) continue;
     if (!result.empty() && rank->last.step < result.front()->last.step) result.clear();
     if (result.empty() || rank->last.step == result.front()->last.step) result.push_back(rank);
   }
+  if (result.size() != seen_.size()) return result;
+  // Where nothing else tells them apart, a traceback that may have been survived does.
+  result = those_that_raised(ranks, /*for_certain=*/false);
   return result.size() == seen_.size() ? std::vector<const Seen*>{} : result;
+}
+
+std::vector<const StallDetector::Seen*> StallDetector::those_that_raised(const Sorted& ranks,
+                                                                         bool for_certain) {
+  std::vector<const Seen*> result;
+  for (const Seen* rank : ranks.standing) {
+    if (!rank->last.raised.empty() && (rank->last.uncaught || !for_certain)) result.push_back(rank);
+  }
+  return result;
 }
 
 // Where all ranks of the job are here, and each waits for others, nobody will come.
@@ -214,6 +227,9 @@ std::string StallDetector::describe(const Sorted& ranks,
       "{} {} {} for {} (limit {})", rank_names(numbers(those)), those.size() == 1 ? "has" : "have",
       first.last.state == 'T' ? "been halted by a signal" : where(first.last),
       time_text(stood(first)), time_text(limit_of(first.last)));
+  if (!blamed.empty() && !first.last.raised.empty()) {
+    text += ", after the traceback of " + first.last.raised;
+  }
   if (blamed.empty() && those.size() > 1) {
     text += ", all alike: who of them is behind is not known";
   }

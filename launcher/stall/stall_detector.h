@@ -17,6 +17,9 @@
 // against it. And the job must get further from one such loss to the next, so that what hangs
 // again where it hung before, a file server's client, uses up no more than one restart.
 //
+// A program that an exception has ended may keep its process: Python waits for threads and for what
+// its libraries do at the end, as JAX for all ranks. It stands, and is behind whatever it says.
+//
 // Time is counted from look to look, and a gap between two of them as one look: a launcher that was
 // itself halted, or a machine that slept, makes nobody late.
 // A core: no sockets, threads or clock.
@@ -57,6 +60,8 @@ struct RankLook {
   std::int64_t used_ms = 0;      // Processor time of all its processes.
   std::int64_t written = 0;      // Bytes that they have written.
   bool can_park = false;         // It can leave the attempt and keep its process.
+  std::string raised = {};       // The exception whose traceback it wrote last.
+  bool uncaught = false;         // For certain: it has ended the program, though not the process.
 };
 
 // What the stacks say that were taken for a report.
@@ -130,6 +135,7 @@ class StallDetector {
   std::string waiting_text(const Sorted& ranks) const;
   static std::vector<int> numbers(const std::vector<const Seen*>& ranks);
   std::vector<const Seen*> behind(const Sorted& ranks) const;
+  static std::vector<const Seen*> those_that_raised(const Sorted& ranks, bool for_certain);
   bool all_wait_for_each_other(const Sorted& ranks) const;
 
   StallLimits limits_;

@@ -361,6 +361,19 @@ TEST_CASE("an exception that does not get to its process's end is the cause of w
   CHECK(contains(output, "KeyError: labels"));
 }
 
+TEST_CASE("of workers that stand alike, the one that an exception has ended is behind") {
+  const std::string rank = GENERATE(std::string(""), std::string("[rank1]: "));
+  const auto program = shell(
+      "if [ $RANK = 1 ]; then printf '" + rank + "Traceback (most recent call last):\\n" + rank +
+      "  File \"a.py\", line 3\\n" + rank + "KeyError: labels\\n' >&2; fi; exec sleep 300");
+  const Job job =
+      run_job(program, {"--nproc-per-node", "2", "--stall-timeout", "0.5", "--on-stall", "fail"});
+  INFO(job.result.output);
+  CHECK(job.cause()["rank"] == 1);
+  CHECK(contains(job.message(), "after the traceback of KeyError: labels"));
+  CHECK_FALSE(contains(job.result.output, "rank 0 counts as lost"));
+}
+
 TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
   const TemporaryFolder folder;
   const auto job =

@@ -1,6 +1,7 @@
 // Which keys a job gets, and what its node is told that has another secret.
 #include "launcher/membership/job_key.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>

@@ -354,6 +354,16 @@ TEST_CASE("14.11: who names a peer's end has no error of its own", "[failure_adv
            "a step failed on rank 0: rank 1 failed: an exception ended it, and closed its "
            "communicator (its own output says which)",
            "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:3",
+           "RuntimeError: [gloo/transport/tcp/pair.cc:278] writev [10.0.0.2]:3: Broken pipe",
+           "RuntimeError: eof (this error originated at tensorpipe/transport/shm/connection_impl.cc"
+           ":259)",
+           "xgboost.core.XGBoostError: [00:44:37] /workspace/src/collective/result.cc:83: "
+           "[coll_c_api.cc:38|00:44:37]:\n\n- [allreduce.cc:39|00:44:37]: Ring allreduce failed.",
+           "- [loop.cc:101|00:44:37]: Encountered EOF. The other end is likely closed.",
+           "lightgbm.basic.LightGBMError: Socket send error, Broken pipe (code: 32)",
+           "F1201 00:40:47.575227    2136 client.h:80] Terminating process because the JAX "
+           "distributed service detected fatal errors. This most likely indicates that another "
+           "task died; see the other task logs for more details.",
            "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
            "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
        }) {

@@ -295,6 +295,41 @@ TEST_CASE("an exception that nobody caught is known by the rank before it", "[st
   CHECK(uncaught_exception_of(3, "") == "");
 }
 
+TEST_CASE("the last exception of a worker that lives is one that nothing follows",
+          "[stderr_message]") {
+  const std::string expected = "ValueError: no such model\n" + frames;
+  const std::string note =
+      "--------------------\nFor simplicity, JAX has removed its internal frames from the "
+      "traceback "
+      "of the following exception. Set JAX_TRACEBACK_FILTERING=off to include these.\n";
+
+  CHECK(last_exception_of(3, plain).message == expected);
+  CHECK_FALSE(last_exception_of(3, plain).uncaught);
+  CHECK(last_exception_of(3, plain + note).message == expected);
+  CHECK(last_exception_of(3, plain + "epoch 2\n").message == "");
+  CHECK(last_exception_of(3, of_rank_3(plain) + "waiting for a child\n").message == expected);
+  CHECK(last_exception_of(3, of_rank_3(plain)).uncaught);
+  CHECK(last_exception_of(2, of_rank_3(plain)).message == "");
+}
+
+TEST_CASE("a fatal message of glog's form is told up to its stack", "[stderr_message]") {
+  const std::string fatal =
+      "F1201 00:40:47.575227    2136 client.h:80] Terminating process because the JAX distributed "
+      "service detected fatal errors.\nBarrier result: 1/2\n";
+  const std::string stack =
+      "*** Check failure stack trace: ***\n    @     0x7f43f5c40634  absl::SendToLog()\n";
+  const std::string error = "E1201 00:40:47.575221    2136 agent.cc:289] Polled an error.\nmore\n";
+  const std::string told = fatal.substr(0, fatal.size() - 1);
+
+  CHECK(words_at_abort("step 1\n" + error + fatal + stack) == told);
+  CHECK(words_at_abort("F1201 is the name of a file] \n") == "");
+  // JAX aborts whoever an exception has ended, where the other ranks do not come to their end.
+  const std::string expected = "ValueError: no such model\n" + frames;
+  CHECK(words_at_abort(plain + error + fatal + stack) == expected);
+  CHECK(words_at_abort(plain + fatal + stack) == expected);
+  CHECK(words_at_abort(plain + "epoch 2\n" + error + fatal + stack) == told);
+}
+
 TEST_CASE("an uncaught C++ exception is told by type and text", "[stderr_message]") {
   CHECK(
       words_at_abort("start\nterminate called after throwing an instance of 'std::runtime_error'\n"

@@ -330,6 +330,31 @@ TEST_CASE("17.2: what stacks say of collectives tells who is behind where nothin
   }
 }
 
+TEST_CASE("who has raised and did not end is behind those who say nothing", "[stall]") {
+  Node node(3, of(20s, true));
+  node[1].raised = "KeyError: labels";
+  node[1].uncaught = true;
+  const StallStep told = node.pass(21s).back();
+  CHECK(told.behind == Ranks{1});
+  CHECK(told.reason ==
+        "rank 1 has used no processor time and written nothing for 20 s (limit 20 s), after the "
+        "traceback of KeyError: labels");
+  node.detector.reported({.in_collective = {}, .in_kernel = {}});
+  CHECK(node.pass(2s).back().behind == Ranks{1});
+}
+
+TEST_CASE("a traceback that may have been survived counts where nothing else does", "[stall]") {
+  Node node(3, of(20s, true));
+  node[1].raised = "KeyError: labels";
+  CHECK(node.pass(21s).back().behind == Ranks{1});
+  node.detector.reported({.in_collective = {0, 1}, .in_kernel = {}});
+  CHECK(node.pass(2s).back().behind == Ranks{2});
+
+  Node all_alike(2, of(20s, true));
+  for (RankLook& rank : all_alike.ranks) rank.raised = "ValueError: of both";
+  CHECK(all_alike.pass(21s).back().behind.empty());
+}
+
 TEST_CASE("17.2: stacks tell of the stall that they were taken for, and of no other", "[stall]") {
   Node node(3, of(20s, true));
   CHECK(node.pass(21s).back().behind.empty());
