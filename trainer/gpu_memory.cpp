@@ -179,8 +179,7 @@ std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
                               return fits_recorded(job, images, labels, count, free_bytes);
                             }) +
          ". With --cuda-graph an epoch's smaller last batch and a validation take memory beside "
-         "the "
-         "recording, which is counted";
+         "the recording, which is counted";
 }
 
 }  // namespace ddprun::trainer

@@ -62,8 +62,7 @@ TEST_CASE("a thread that cannot be started is called so", "[trainer]") {
 TEST_CASE("a GPU that failed is told as such, whichever call has met it", "[trainer]") {
   const std::string failed =
       "this worker's GPU has failed in work that it was given earlier: an illegal memory access "
-      "was "
-      "encountered. No call of this process can use it any more";
+      "was encountered. No call of this process can use it any more";
   const std::string of_torch = text_of_failing([] {
     TORCH_CHECK(false,
                 "CUDA error: an illegal memory access was encountered\n"
