@@ -71,8 +71,7 @@ torch::Tensor probe_of(const torch::Tensor& given, std::int64_t count) {
 }
 
 // Images of the steps that are done without the graph, whose memory lies beside it: an epoch's last
-// batch; and a validation, which keeps no activations: of ResNets it takes an eighth of a step, and
-// may take a quarter here.
+// batch; and a validation, which keeps no activations: a quarter of a step is set aside for it.
 std::int64_t images_beside_graph(const TrainingJob& job, std::int64_t images) {
   const std::int64_t step = images * (job.plan.batch_size / job.plan.micro_batch_size);
   const std::int64_t last = std::min(images, job.plan.samples_per_worker % step);
