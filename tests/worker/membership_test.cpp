@@ -93,6 +93,15 @@ std::string what_throws(const Action& action) {
 
 Membership with_patience() { return Membership({.peer_word_limit = patience(20s)}); }
 
+// As the launcher does once it is asked for; what it was asked.
+std::future<char> give_rank_1(Channel& channel) {
+  return std::async(std::launch::async, [&channel] {
+    const char said = channel.hear();
+    channel.send(rank_1);
+    return said;
+  });
+}
+
 }  // namespace
 
 TEST_CASE("however the launcher's words are cut, they mean the same", "[worker][membership]") {
@@ -289,11 +298,7 @@ TEST_CASE("who waits for peers is interrupted while an attempt is over, and not 
   REQUIRE(members.attempt_is_over());
   CHECK(::poll(&interrupt, 1, 0) == 1);
 
-  auto launcher = std::async(std::launch::async, [&] {
-    const char said = channel.hear();
-    channel.send(rank_1);
-    return said;
-  });
+  auto launcher = give_rank_1(channel);
   REQUIRE(members.next_rank());
   CHECK(launcher.get() == rendezvous::gives_rank_back);
   CHECK(::poll(&interrupt, 1, 0) == 0);
@@ -447,11 +452,7 @@ TEST_CASE("a word that comes during a collective ends it, and a rank follows",
   });
   INFO(errors.at(0));
   CHECK(errors.at(0).find("the attempt is over: rank 2 was killed") != std::string::npos);
-  auto launcher = std::async(std::launch::async, [&] {
-    const char said = channel.hear();
-    channel.send(rank_1);
-    return said;
-  });
+  auto launcher = give_rank_1(channel);
   REQUIRE(members.next_rank());
   CHECK(launcher.get() == rendezvous::gives_rank_back);
   CHECK(read_worker_env().rank == 1);
@@ -618,11 +619,7 @@ TEST_CASE("attempt after attempt is left, also one that nobody was met in",
   REQUIRE(channel.hear() == rendezvous::can_park);
   for (int attempt = 0; attempt < 3; ++attempt) {
     channel.send(over);
-    auto launcher = std::async(std::launch::async, [&] {
-      const char said = channel.hear();
-      channel.send(rank_1);
-      return said;
-    });
+    auto launcher = give_rank_1(channel);
     REQUIRE(members.next_rank());
     CHECK(launcher.get() == rendezvous::gives_rank_back);
     CHECK(channel.hear() == rendezvous::can_park);
