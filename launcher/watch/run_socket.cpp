@@ -7,11 +7,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 
@@ -46,6 +46,13 @@ UniqueFd listener_at(int folder, const std::string& name, int backlog) {
   return listener;
 }
 
+// As the kernel knows it now: another one once the file or a folder above it was renamed, and with
+// " (deleted)" once it was removed. Empty without /proc.
+std::string path_of(int file) {
+  std::error_code unknown;
+  return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file), unknown);
+}
+
 }  // namespace
 
 RunSocket::RunSocket(const std::vector<std::string>& folders, int backlog) {
@@ -54,6 +61,7 @@ RunSocket::RunSocket(const std::vector<std::string>& folders, int backlog) {
     const std::string refusal = listen_in(place, backlog);
     if (refusal.empty()) {
       name_at_.reset(::openat(folder_.get(), name_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+      if (name_at_) bound_at_ = path_of(name_at_.get());
       remove_dead_sockets(folder_.get());
       return;
     }
@@ -90,11 +98,6 @@ RunSocket::~RunSocket() {
   ::rmdir(place_.c_str());  // Fails, as it should, while others are in it.
 }
 
-bool RunSocket::is_gone() const {
-  struct statx file {};
-  constexpr int as_known = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-  return name_at_ && ::statx(name_at_.get(), "", as_known, STATX_NLINK, &file) == 0 &&
-         file.stx_nlink == 0;
-}
+bool RunSocket::is_gone() const { return name_at_ && path_of(name_at_.get()) != bound_at_; }
 
 }  // namespace ddprun::launcher

@@ -28,7 +28,7 @@ class RunSocket {
   // The descriptor that listens, for who serves it. Once.
   rendezvous::UniqueFd take_listener() { return std::move(listener_); }
 
-  // Somebody else has removed its name. Asks no file server, and reads no folder.
+  // Somebody else has removed or moved it, or a folder that it lies in. Asks no file server.
   bool is_gone() const;
 
  private:
@@ -39,6 +39,7 @@ class RunSocket {
   rendezvous::UniqueFd folder_;
   rendezvous::UniqueFd listener_;
   rendezvous::UniqueFd name_at_;  // The file that the name is of; invalid: could not be opened.
+  std::string bound_at_;          // Where the kernel saw it at first.
 };
 
 }  // namespace ddprun::launcher

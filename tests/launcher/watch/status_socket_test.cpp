@@ -204,6 +204,16 @@ TEST_CASE("17.2: a socket hears of the removal of its own name, and of no other"
   CHECK(find_jobs({scratch.path()}, 1ms).size() == 1);
 }
 
+TEST_CASE("17.2: a socket whose folder was moved away is gone from where it is looked for",
+          "[watch]") {
+  const TemporaryFolder scratch;
+  const fs::path run = scratch / "run";
+  const auto socket = StatusSocket::socket_in({run});
+  CHECK_FALSE(socket->is_gone());
+  fs::rename(run, scratch / "moved");
+  CHECK(socket->is_gone());
+}
+
 TEST_CASE("17.2: jobs are looked for wherever a launcher may have put its socket", "[watch]") {
   std::map<std::string, std::string> variables;
   const auto places = [&] { return run_folder_places(lookup_in(variables), 1000); };
