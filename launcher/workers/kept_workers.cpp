@@ -40,25 +40,27 @@ KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMark
   return nullptr;
 }
 
-std::vector<KeptWorkers::Process> KeptWorkers::take_ended(ChildGuard& guard) {
+std::vector<KeptWorkers::Process> KeptWorkers::take_ended(ChildGuard& guard,
+                                                          const std::set<int>& others) {
   std::vector<Process> ended;
   for (const Process& process : std::vector(processes_)) {
     if (process->hear() && process->may_go_on()) continue;
     processes_.erase(std::find(processes_.begin(), processes_.end(), process));
     ended.push_back(process);
   }
-  end(ended, guard, {});
+  end(ended, guard, others);
   std::erase_if(ended, [](const Process& process) { return !process->status; });
   return ended;
 }
 
-bool KeptWorkers::take_ended(const Process& process, ChildGuard& guard) {
+bool KeptWorkers::take_ended(const Process& process, ChildGuard& guard,
+                             const std::set<int>& others) {
   const auto found = std::find(processes_.begin(), processes_.end(), process);
   if (found == processes_.end()) return false;
   process->child.send_to_group(SIGKILL);
   if (!process->take_status()) return false;
   processes_.erase(found);
-  members_.kill({}, sessions());
+  members_.kill({}, sessions_with(others));
   guard.remove_session(process->child.pid());
   return true;
 }
@@ -72,8 +74,7 @@ void KeptWorkers::end_all(ChildGuard& guard, const std::set<int>& others) {
 // and be lost.
 void KeptWorkers::end(const std::vector<Process>& processes, ChildGuard& guard,
                       const std::set<int>& others) {
-  std::set<int> stay = sessions();
-  stay.insert(others.begin(), others.end());
+  const std::set<int> stay = sessions_with(others);
   for (const Process& process : processes) {
     members_.kill({process->child.pid()}, stay);
     process->child.send_to_group(SIGKILL);
@@ -106,6 +107,11 @@ std::set<int> KeptWorkers::sessions() const {
     if (!process->status) sessions.insert(process->child.pid());
   }
   return sessions;
+}
+
+std::set<int> KeptWorkers::sessions_with(std::set<int> others) const {
+  others.merge(sessions());
+  return others;
 }
 
 }  // namespace ddprun::launcher

@@ -33,17 +33,17 @@ class KeptWorkers {
   void keep(Process process) { processes_.push_back(std::move(process)); }
 
   // The process for this worker, which has got its rank; it is watched already. Nothing: there is
-  // none of its place, or it was of no use and has been ended. Throws StartError. `others`:
-  // sessions of workers that run, whose leavings stay.
+  // none of its place, or it was of no use and has been ended. Throws StartError. `others`, here
+  // and below: sessions of spares, and of workers that begin, whose leavings stay.
   Process take(const WorkerSpec& worker, const DeathMarks& marks, ChildGuard& guard,
                const std::set<int>& others);
 
   // Takes out those that have ended or hung up, or are about to, with their exit status if it is
   // known, and ends what they have left.
-  std::vector<Process> take_ended(ChildGuard& guard);
+  std::vector<Process> take_ended(ChildGuard& guard, const std::set<int>& others);
   // Of this one it is known that it has ended. False: it is not here, or cannot be reaped (a
   // debugger holds it).
-  bool take_ended(const Process& process, ChildGuard& guard);
+  bool take_ended(const Process& process, ChildGuard& guard, const std::set<int>& others);
 
   // They have no place any more.
   void end_all(ChildGuard& guard, const std::set<int>& others);
@@ -58,6 +58,7 @@ class KeptWorkers {
 
  private:
   void end(const std::vector<Process>& processes, ChildGuard& guard, const std::set<int>& others);
+  std::set<int> sessions_with(std::set<int> others) const;
 
   OutputForwarder& output_;
   WorkerMembers& members_;

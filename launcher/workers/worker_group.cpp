@@ -100,6 +100,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void finish(bool given_up);
   void kill_now();
   std::vector<int> leaders() const;
+  std::set<int> other_sessions() const;
   std::set<int> kept_sessions() const;
   int kept() const;
   void kill_members();
@@ -151,8 +152,8 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
     kill_now();
     throw;
   }
+  kept_workers.end_all(*guard, other_sessions());
   become_active();
-  kept_workers.end_all(*guard, kept_sessions());
   if (spares) spares->attempt_started(spare_specs, workers.missing_places(places));
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
@@ -190,7 +191,7 @@ void WorkerGroup::Impl::become_active() {
 void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
   const int index = workers.count();
   const DeathMarks marks = index < order->workers() ? order->marks(index) : DeathMarks{};
-  if (auto kept = kept_workers.take(spec, marks, *guard, kept_sessions())) {
+  if (auto kept = kept_workers.take(spec, marks, *guard, other_sessions())) {
     workers.add(std::move(kept));
     return;
   }
@@ -306,7 +307,7 @@ void WorkerGroup::Impl::on_ending(int pid) {
 
 // It was parked, and no attempt runs: its place is filled anew, and what it has started ends now.
 void WorkerGroup::Impl::on_kept_ended(const std::shared_ptr<WorkerProcess>& worker) {
-  if (kept_workers.take_ended(worker, *guard)) report_kept(worker);
+  if (kept_workers.take_ended(worker, *guard, other_sessions())) report_kept(worker);
 }
 
 void WorkerGroup::Impl::report_kept(const std::shared_ptr<WorkerProcess>& worker) {
@@ -320,7 +321,7 @@ void WorkerGroup::Impl::report_kept(const std::shared_ptr<WorkerProcess>& worker
 // Those that have ended, or hang up, in this very moment: nobody else looks before they are needed.
 void WorkerGroup::Impl::look_at_kept() {
   if (state.active() || !guard) return;
-  for (const auto& worker : kept_workers.take_ended(*guard)) report_kept(worker);
+  for (const auto& worker : kept_workers.take_ended(*guard, other_sessions())) report_kept(worker);
 }
 
 // A worker that has not ended counts only while it is about to. What the kernel notes of the order
@@ -610,8 +611,14 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
 
 // Spares among them: what they have started ends with them, and not with the attempt.
 std::set<int> WorkerGroup::Impl::kept_sessions() const {
-  std::set<int> sessions = kept_workers.sessions();
-  sessions.merge(workers.kept_sessions());
+  std::set<int> sessions = other_sessions();
+  sessions.merge(kept_workers.sessions());
+  return sessions;
+}
+
+// Of all whose leavings stay but the kept ones.
+std::set<int> WorkerGroup::Impl::other_sessions() const {
+  std::set<int> sessions = workers.kept_sessions();
   if (spares) sessions.merge(spares->sessions());
   return sessions;
 }
@@ -716,7 +723,8 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds grace, Keep keep,
 int WorkerGroup::kept() const { return impl_->kept(); }
 
 void WorkerGroup::end_kept() {
-  if (!impl_->state.active() && impl_->guard) impl_->kept_workers.end_all(*impl_->guard, {});
+  if (impl_->state.active() || !impl_->guard) return;
+  impl_->kept_workers.end_all(*impl_->guard, impl_->other_sessions());
 }
 
 void WorkerGroup::kill_worker(int local_rank) {

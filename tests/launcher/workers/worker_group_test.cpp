@@ -856,6 +856,53 @@ TEST_CASE("16.3: who hangs up is asked like others, and who dies parked is told 
   }
 }
 
+TEST_CASE("16.3: what a process has started ends with it, and nobody else's does", "[group]") {
+  // In a process group of its own, so that it is the session alone that tells whose it is.
+  const auto with_orphan = [](const std::string& name) {
+    return "bash -c 'set -m; sleep 300 & echo " + name + " $!'; ";
+  };
+  Job job;
+  job.group->keep_spares(1, 0, {});
+  std::vector<WorkerSpec> specs = {parker(0, with_orphan("left") + park_at_once + "; sleep 300"),
+                                   parker(1, with_orphan("right") + park_at_once + "; sleep 300")};
+  specs[1].place = 1;
+  WorkerSpec spare = shell(0, with_orphan("waiting") + "echo >&4; sleep 300");
+  spare.is_spare = true;
+  job.group->start(specs, {spare});
+  for (const char* text : {"[0]:ready", "[1]:ready", "waiting"}) REQUIRE(job.wait_for(text));
+  const auto orphan = [&](const char* name) { return number_after(job.console_text(), name); };
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+  REQUIRE(job.run_until_reaped());
+  REQUIRE(job.group->kept() == 2);
+  const auto pids = job.group->pids();
+
+  SECTION("when it dies parked") {
+    ::kill(pids[1], SIGKILL);
+    REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
+    CHECK(is_alive(orphan("left")));
+  }
+  SECTION("when it is found dead") {
+    const int pidfd = open_pidfd(pids[1]);
+    ::kill(pids[1], SIGKILL);
+    REQUIRE(ends_within(pidfd, 20'000));
+    ::close(pidfd);
+    job.group->look_at_kept();
+    CHECK(is_alive(orphan("left")));
+  }
+  SECTION("when it has no place in the next attempt") {
+    job.group->start({specs[0]}, {spare});
+    CHECK(job.group->pids() == std::vector<int>{pids[0]});
+    CHECK(is_alive(orphan("left")));
+  }
+  SECTION("when all are given up") {
+    job.group->end_kept();
+    CHECK(job.run_until([&] { return !is_alive(orphan("left")); }));
+  }
+
+  CHECK(job.run_until([&] { return !is_alive(orphan("right")); }));
+  CHECK(is_alive(orphan("waiting")));
+}
+
 TEST_CASE("16.3: a parked process that takes long to die holds up nobody", "[group]") {
   Job job;
   const auto spec = parker(0, park_at_once + "; sleep 300");
