@@ -15,6 +15,9 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
+#include <set>
+#include <string>
 
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
@@ -330,6 +333,24 @@ TEST_CASE("no descriptor for a spare's end costs the spare, and not the job", "[
     CHECK(job.run_until([] { return read_own_children().size() == 1; }));
   });
   if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+}
+
+TEST_CASE("spares that end with the job are no news", "[group]") {
+  const ddprun::testing::HeardLog heard;
+  Job job;
+  bool ready = false, ended = false;
+  job.group->keep_spares(1, 0,
+                         {.on_ready = [&](int, int, std::int64_t) { ready = true; },
+                          .on_ended = [&](int, int, const ExitStatus&) { ended = true; }});
+  WorkerSpec spare = shell(0, "echo >&4; exec sleep 1000");
+  spare.is_spare = true;
+  job.group->stand_by({spare});
+  REQUIRE(job.run_until([&] { return ready; }));
+
+  job.group->stop_spares();
+
+  REQUIRE(job.run_until([&] { return ended; }));
+  CHECK(heard.text().empty());
 }
 
 TEST_CASE("a log file that cannot be written is a start error that names it", "[group]") {
@@ -862,7 +883,8 @@ TEST_CASE("16.3: what a process has started ends with it, and nobody else's does
     return "bash -c 'set -m; sleep 300 & echo " + name + " $!'; ";
   };
   Job job;
-  job.group->keep_spares(1, 0, {});
+  int spares_pid = 0;
+  job.group->keep_spares(1, 0, {.on_ready = [&](int, int pid, std::int64_t) { spares_pid = pid; }});
   std::vector<WorkerSpec> specs = {parker(0, with_orphan("left") + park_at_once + "; sleep 300"),
                                    parker(1, with_orphan("right") + park_at_once + "; sleep 300")};
   specs[1].place = 1;
@@ -870,7 +892,12 @@ TEST_CASE("16.3: what a process has started ends with it, and nobody else's does
   spare.is_spare = true;
   job.group->start(specs, {spare});
   for (const char* text : {"[0]:ready", "[1]:ready", "waiting"}) REQUIRE(job.wait_for(text));
-  const auto orphan = [&](const char* name) { return number_after(job.console_text(), name); };
+  REQUIRE(job.run_until([&] { return spares_pid != 0; }));
+  std::map<std::string, int> orphans;
+  for (const char* name : {"left", "right", "waiting"}) {
+    orphans[name] = number_after(job.console_text(), name);
+  }
+  std::set<std::string> end = {"right"};
   job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
   REQUIRE(job.run_until_reaped());
   REQUIRE(job.group->kept() == 2);
@@ -879,7 +906,6 @@ TEST_CASE("16.3: what a process has started ends with it, and nobody else's does
   SECTION("when it dies parked") {
     ::kill(pids[1], SIGKILL);
     REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
-    CHECK(is_alive(orphan("left")));
   }
   SECTION("when it is found dead") {
     const int pidfd = open_pidfd(pids[1]);
@@ -887,20 +913,24 @@ TEST_CASE("16.3: what a process has started ends with it, and nobody else's does
     REQUIRE(ends_within(pidfd, 20'000));
     ::close(pidfd);
     job.group->look_at_kept();
-    CHECK(is_alive(orphan("left")));
   }
   SECTION("when it has no place in the next attempt") {
     job.group->start({specs[0]}, {spare});
     CHECK(job.group->pids() == std::vector<int>{pids[0]});
-    CHECK(is_alive(orphan("left")));
   }
   SECTION("when all are given up") {
     job.group->end_kept();
-    CHECK(job.run_until([&] { return !is_alive(orphan("left")); }));
+    end = {"left", "right"};
+  }
+  SECTION("when it is a spare") {
+    ::kill(spares_pid, SIGKILL);
+    end = {"waiting"};
   }
 
-  CHECK(job.run_until([&] { return !is_alive(orphan("right")); }));
-  CHECK(is_alive(orphan("waiting")));
+  for (const std::string& name : end) {
+    CHECK(job.run_until([&] { return !is_alive(orphans.at(name)); }));
+  }
+  for (const auto& [name, pid] : orphans) CHECK(is_alive(pid) != end.contains(name));
 }
 
 TEST_CASE("16.3: a parked process that takes long to die holds up nobody", "[group]") {
@@ -930,6 +960,7 @@ TEST_CASE("16.3: a parked process that takes long to die holds up nobody", "[gro
   CHECK(job.exits[1].exit_code == 3);
   debugger.release();
   REQUIRE(job.run_until_reaped());
+  CHECK(read_process(pid).pid == 0);
 }
 
 TEST_CASE("16.3: one that does not park in time is asked then, and said to be late", "[group]") {
