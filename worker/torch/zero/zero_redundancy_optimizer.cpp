@@ -182,7 +182,6 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
 
 void ZeroRedundancyOptimizer::consolidate(int to) {
   whole_.reset();
-  pass_options();
   const at::NoGradGuard no_grad;
   const bool here = communicator_.rank() == to;
   std::unique_ptr<Optimizer> whole = here ? make_(param_groups()) : nullptr;

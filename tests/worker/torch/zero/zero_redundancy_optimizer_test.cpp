@@ -191,7 +191,7 @@ TEST_CASE("what is brought together is the plain optimizer's state, for any numb
     const auto expected = plain_weights(make, 7);
     std::string text;
     std::vector<at::Tensor> weights;
-    run_ranks_well(3, [&, make = make](ThreadCommunicator& communicator) {
+    run_ranks_well(7, [&, make = make](ThreadCommunicator& communicator) {
       ZeroRedundancyOptimizer optimizer(parameters(), communicator, make);
       train(optimizer, 0, 4);
       optimizer.consolidate(1);
@@ -212,8 +212,8 @@ TEST_CASE("what is brought together is the plain optimizer's state, for any numb
     train(*plain, 4, 7);
     CHECK(all_equal(all_of(plain->param_groups()), expected));
 
-    for (const std::string& file : {text, of_plain}) {
-      run_ranks_well(2, [&, make = make](ThreadCommunicator& communicator) {
+    for (const auto& [file, world] : {std::pair(text, 2), std::pair(of_plain, 7)}) {
+      run_ranks_well(world, [&, make = make, &file = file](ThreadCommunicator& communicator) {
         ZeroRedundancyOptimizer optimizer(parameters(), communicator, make);
         set_weights(optimizer.param_groups(), weights);
         load(optimizer, file);
@@ -239,6 +239,10 @@ TEST_CASE("a rank to which nothing was brought does not save a part for the whol
     communicator.barrier(nullptr);
     train(optimizer, 2, 3);
     RANK_CHECK(contains(refusal(), "after the last step"));  // It is older than the weights.
+    optimizer.consolidate();
+    load(optimizer, saved(*adam()(parameters())));
+    RANK_CHECK(!refusal().empty());                    // Of another file's state it knows nothing.
+    RANK_CHECK(optimizer.own_part().state().empty());  // Nor is any there that the file has not.
   });
 }
 
@@ -255,6 +259,8 @@ TEST_CASE("parameters that cannot be shared out are refused, by their places", "
                  "parameter 0 of group 1 [3] is there twice"));
   CHECK(contains(refusal({{{leaf(torch::ones({4, 6}).narrow(1, 0, 2))}}}, adam()),
                  "parameter 0 of group 0 [4, 2] has gaps"));
+  CHECK(contains(refusal({{{leaf(torch::eye(3).to_sparse())}}}, adam()), "is sparse"));
+  CHECK(contains(refusal({{{leaf(torch::ones({2}, at::kMeta))}}}, adam()), "[2] is on meta"));
   CHECK(contains(refusal({{{shared}}}, maker<torch::optim::LBFGS>(torch::optim::LBFGSOptions(1))),
                  "LBFGS needs all parameters at once"));
   const Make stubborn = [&](const ParamGroups&) {
