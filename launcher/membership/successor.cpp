@@ -35,11 +35,8 @@ void Successor::coordinator_hands_over() { carry_out(core_.coordinator_hands_ove
 
 rendezvous::Vote Successor::on_ask(const rendezvous::AskVote& ask) {
   const rendezvous::Vote vote = core_.on_ask(ask, Clock::now());
-  // A vote puts off this node's own candidacy, for which the timer may be set already.
-  if (vote.granted) {
+  if (vote.granted)
     spdlog::debug("this node's vote of term {} is for {}", vote.term, ask.candidate);
-    wait();
-  }
   return vote;
 }
 
