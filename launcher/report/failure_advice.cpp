@@ -231,6 +231,11 @@ const std::vector<Row>& rows() {
        true,
        "a shared library is missing: install it, or add its folder to LD_LIBRARY_PATH (ldd shows "
        "what is not found)"},
+      // LibTorch's oneMKL asks for the current folder while it is loaded.
+      {{"MKL FATAL ERROR: Cannot load*libtorch"},
+       true,
+       "LibTorch's oneMKL does not start where the current folder was removed: cd to one that "
+       "exists (cd \"$PWD\" where it was made anew), and start from there"},
       {{"version `GLIBC*' not found", "version `GLIBCXX*' not found", "version `CXXABI*' not found",
         "symbol lookup error:", "undefined symbol: "},
        true,

@@ -154,6 +154,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"./p: error while loading shared libraries: libx.so: failed to map segment from shared "
        "object",
        "ulimit -v"},
+      {"Intel oneMKL FATAL ERROR: Cannot load /x/torch/lib/libtorch_cpu.so.",
+       "the current folder was removed"},
       {"OSError: [Errno 24] Too many open files: '/data/x'", "open files"},
       {"OSError: [Errno 8] Exec format error: './tool'", "another kind of machine"},
       {"RuntimeError: can't start new thread", "processes and threads"},
@@ -177,7 +179,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
                                             "data loader process",
                                             "mounted noexec",
                                             "ulimit -v",
-                                            "shared library is missing"};
+                                            "shared library is missing",
+                                            "the current folder was removed"};
     std::string before = std::string(known.message) + '\n';
     for (int line = 0; line < 40; ++line) before += "a line\n";
     const std::string then = advice_for(
