@@ -5,15 +5,16 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "command_line/write_all.h"
 #include "trainer/data/data_file.h"
 #include "trainer/download/http_fetch.h"
 #include "trainer/download/tar_members.h"
@@ -57,9 +58,14 @@ class Turn {
 
  private:
   void take(const Say& say) {
-    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd_ && errno == ELOOP) {
+      throw DataError(fmt::format(
+          "--download: {} is a symbolic link, which somebody else may have put there: remove it",
+          partial_.string()));
+    }
     // Another user's can be waited for at least.
-    if (!fd_) fd_.reset(::open(partial_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd_) fd_.reset(::open(partial_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd_ || ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
     if (!told_) {
       say(fmt::format("Waiting for another process that downloads {}", partial_.string()));
@@ -198,19 +204,18 @@ class Unpacking {
       if (missing_[i].name != name) continue;
       current_ = i;
       partial_ = partial_of(folder_, name);
-      file_.open(partial_, std::ios::binary | std::ios::trunc);
-      check("write");
+      file_.reset(
+          ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+      check(file_ ? 0 : errno);
       return true;
     }
     return false;
   }
   void write(const char* data, std::size_t count) {
-    file_.write(data, static_cast<std::streamsize>(count));
-    check("write");
+    check(command_line::write_all(file_.get(), {data, count}).error);
   }
   void end() {
-    file_.close();
-    check("write");
+    check(::close(file_.release()) == 0 ? 0 : errno);
     const PublishedFile file = missing_[current_];
     const std::string difference = difference_of(partial_, file);
     if (!difference.empty()) {
@@ -220,17 +225,17 @@ class Unpacking {
     give_name(partial_, folder_ / file.name);
     missing_.erase(missing_.begin() + static_cast<std::ptrdiff_t>(current_));
   }
-  void check(const char* what) const {
-    if (file_.good()) return;
+  void check(int error) const {
+    if (error == 0) return;
     throw DataError(
-        fmt::format("--download: cannot {} {}: {}", what, partial_.string(), std::strerror(errno)));
+        fmt::format("--download: cannot write {}: {}", partial_.string(), std::strerror(error)));
   }
 
   const fs::path& folder_;
   std::vector<PublishedFile> missing_;
   std::size_t current_ = 0;
   fs::path partial_;
-  std::ofstream file_;
+  worker::UniqueFd file_;
 };
 
 void unpack(const fs::path& archive, const fs::path& folder, std::vector<PublishedFile> missing) {

@@ -36,7 +36,7 @@ class Output {
  public:
   explicit Output(const std::filesystem::path& path)
       : name_(path.string()),
-        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644)) {
     if (!fd_) fail();
   }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/testing/patience.h"
 #include "tests/trainer/download/range_server.h"
 #include "tests/trainer/download/tar_writer.h"
@@ -274,15 +275,41 @@ TEST_CASE("without a network the error says what to do, and what came is kept",
 TEST_CASE("a place that cannot be written is not taken for a network", "[trainer][download]") {
   const Publisher publisher;
   const RangeServer server(publisher.published);
-  fs::create_directories(publisher.folder / "data");
-  fs::create_symlink("/dev/full", publisher.folder / "data/set.tar.gz.partial");
-  const std::string full = publisher.download(server);
+  std::string full;
+  {
+    const ddprun::testing::FileSizeLimit limit(50'000);
+    full = publisher.download(server);
+  }
   INFO(full);
-  CHECK(contains(full, "No space left on device; --data takes a folder where this user may write"));
+  CHECK(contains(full, "set.tar.gz.partial: File too large; 0.1 MB are kept in "));
+  CHECK(contains(full, "; --data takes a folder where this user may write"));
   CHECK_FALSE(contains(full, "network"));
   fs::remove(publisher.folder / "data/set.tar.gz.partial");
   fs::create_directory(publisher.folder / "data/set.tar.gz.partial");
   CHECK(contains(publisher.download(server), "set.tar.gz.partial: Is a directory; --data takes"));
+}
+
+// Whoever may write in the folder can guess the names.
+TEST_CASE("what comes is written to no link that lies in its place", "[trainer][download]") {
+  for (const std::string name : {"set.tar.gz.partial", "a.bin.partial", "c.gz.partial"}) {
+    const Publisher publisher;
+    const RangeServer server(publisher.published);
+    fs::create_directories(publisher.folder / "data");
+    write_bytes(publisher.folder / "mine", "mine");
+    const fs::path link = publisher.folder / ("data/" + name);
+    fs::create_symlink(publisher.folder / "mine", link);
+
+    const std::string said = publisher.download(server);
+
+    INFO(said);
+    CHECK(contains(said, link.string()));
+    CHECK(contains(said, "symbolic link"));
+    const bool untouched = content_of(publisher.folder / "mine") == "mine";  // No noise is shown.
+    CHECK(untouched);
+    fs::remove(link);
+    publisher.download(server);
+    CHECK(publisher.complete());
+  }
 }
 
 TEST_CASE("of two that ask at once one fetches", "[trainer][download]") {
