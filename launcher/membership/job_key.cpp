@@ -50,6 +50,10 @@ JobKeys open_job_keys(const LaunchOptions& options) {
           "--encrypt-gradients: with --auth none there is no secret to make keys of: leave one of "
           "them out");
     }
+    // Else a worker would have it before its own input.
+    if (options.secret_file_given && rendezvous::secret_comes_on_stdin(options.secret_file)) {
+      rendezvous::read_secret(options.secret_file);
+    }
     return {};
   }
   const rendezvous::SecretBytes secret = open_secret(options);

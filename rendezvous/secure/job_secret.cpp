@@ -207,6 +207,10 @@ SecretBytes read_secret(const std::string& file) {
   return checked_secret(read_all(fd.get(), file), file);
 }
 
+bool secret_comes_on_stdin(const std::string& file) {
+  return handed_descriptor(file) == STDIN_FILENO;
+}
+
 SecretBytes read_or_make_secret(const std::string& file, bool& made) {
   made = false;
   if (::access(file.c_str(), F_OK) != 0 && errno == ENOENT) {

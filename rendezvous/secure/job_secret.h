@@ -39,4 +39,7 @@ SecretBytes read_secret(const std::string& file);
 // all, in a folder of mode 0700, by one of several that begin at the same time. `made` tells.
 SecretBytes read_or_make_secret(const std::string& file, bool& made);
 
+// Whether read_secret() reads this process's stdin: its workers inherit what is left there.
+bool secret_comes_on_stdin(const std::string& file);
+
 }  // namespace ddprun::rendezvous

@@ -322,6 +322,25 @@ TEST_CASE("a secret comes on stdin, and from a file that the variable names") {
   CHECK_FALSE(std::filesystem::exists(home.secret_file()));
 }
 
+// Which a program might print, or take for its input.
+TEST_CASE("a secret on stdin is no worker's input, also where the job needs none") {
+  const Home home;
+  const std::string file = home.folder / "key";
+  std::ofstream(file) << std::string(64, 'k') << '\n';
+  for (const std::string auth : {"secret", "none"}) {
+    std::string words = "exec < " + file + "; exec";
+    for (const std::string& word : launch({"--standalone", "--auth", auth, "--secret-file", "-"})) {
+      words += " " + word;
+    }
+    const auto told =
+        run(shell(words + " /bin/sh -c 'echo \"input: $(cat)\"'"), 20s, home.variables());
+    INFO(told.output);
+    CHECK(told.status == 0);
+    CHECK(contains(told.output, "input: \n"));
+    CHECK_FALSE(contains(told.output, "kkk"));
+  }
+}
+
 TEST_CASE("15.5: ssh hands a node the secret through its stdin") {
   if (::geteuid() != 0) DDPRUN_SKIP("sshd needs root");
   if (run(shell("PATH=$PATH:/usr/sbin; command -v sshd && command -v ssh && command -v ssh-keygen"),
