@@ -137,12 +137,28 @@ void add_outer_frames(std::vector<bool>& said, const ReportLines& lines) {
   }
 }
 
+// The report of a worker that is a launcher itself, whose error file has what it reports.
+void add_inner_report(std::vector<bool>& said, const ReportLines& lines,
+                      const ReportLines& message) {
+  if (message.empty()) return;
+  const std::string title = " FAILED: " + message.front();
+  for (auto begin = lines.begin(); begin != lines.end(); ++begin) {
+    if (*begin != rule || begin + 1 == lines.end() || !(begin + 1)->ends_with(title)) continue;
+    const auto end = std::find(begin + 1, lines.end(), rule);
+    if (end == lines.end()) return;
+    std::fill(said.begin() + (begin - lines.begin()), said.begin() + (end - lines.begin()) + 1,
+              true);
+    return;
+  }
+}
+
 // Which lines of stderr are the message's, also of those that it has left out of a long traceback:
 // indented ones before its second part.
 std::vector<bool> lines_said(const ReportLines& lines, const ReportLines& message, int rank) {
   std::vector<bool> said(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) said[i] = says(lines[i], message, rank);
   add_outer_frames(said, lines);
+  add_inner_report(said, lines, message);
   const auto gap = std::find(message.begin(), message.end(), left_out);
   if (gap == message.end()) return said;
   const ReportLines second(gap + 1, message.end());

@@ -421,6 +421,23 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
   check_contains(to_text(report), "    [rank 3 says no\n    worker 2: no\n");
 }
 
+TEST_CASE("the report of a launcher that is a worker is not told twice",
+          "[launcher][failure_report]") {
+  FailureReport inner = segfault_on_node1();
+  inner.cause->last_stderr = "the inner worker's words";
+  FailureReport outer = segfault_on_node1();
+  outer.cause->message = error_file_message(to_error_file(inner));
+  outer.cause->last_stderr = "epoch 7\n" + to_text(inner) + "\nbye\n";
+
+  const std::string text = to_text(outer);
+
+  check_contains(text, "    epoch 7\n    [the message above]\n    bye\n");
+  CHECK(text.find("the inner worker's words") == std::string::npos);
+  // Of another failure, which it has survived.
+  outer.cause->message = "ValueError: no";
+  check_contains(to_text(outer), "the inner worker's words");
+}
+
 TEST_CASE("frames around what torch's @record records are not taken for other words",
           "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
