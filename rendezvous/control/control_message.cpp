@@ -56,17 +56,17 @@ class Writer {
              Keep keep = Keep::Head) {
     object_[name] = clean_text(value, bytes_max, keep);
   }
-  void list(const char* name, const std::vector<std::string>& values) {
+  // An empty list is left out, as it is by agents that do not know of it.
+  void ids(const char* name, const std::vector<std::string>& values, std::size_t) {
+    if (values.empty()) return;
     ordered_json array = ordered_json::array();
     for (const std::string& value : values) {
       array.push_back(clean_text(value, name_bytes_max, Keep::Head));
     }
     object_[name] = std::move(array);
   }
-  // An empty list is left out, as it is by agents that do not know of it.
-  void ids(const char* name, const std::vector<std::string>& values, std::size_t) {
-    if (!values.empty()) list(name, values);
-  }
+  // For older agents, which want one and do nothing with it.
+  void empty_list(const char* name) { object_[name] = ordered_json::array(); }
   void kind(const char* name, const FirstCause::Kind& value);
   template <class Object>
   void object(const char* name, const Object& value) {
@@ -115,6 +115,7 @@ class Reader {
     value = number_value;
   }
   void again(const char*, int) const {}
+  void empty_list(const char*) const {}
   void flag(const char* name, bool& value) {
     const json* field = find(name);
     if (field == nullptr) return;
@@ -139,17 +140,6 @@ class Reader {
   void lines(const char* name, std::string& value, std::size_t bytes_max, Keep = Keep::Head) {
     id(name, value, bytes_max);
     value = visible_text(value, Lines::Keep);
-  }
-  void list(const char* name, std::vector<std::string>& values) {
-    const json* field = find(name);
-    if (field == nullptr) return;
-    if (!field->is_array()) return complain(name, "must be a list of texts");
-    for (const json& item : *field) {
-      if (!item.is_string() || item.get_ref<const std::string&>().size() > name_bytes_max) {
-        return complain(name, fmt::format("must hold texts of at most {} bytes", name_bytes_max));
-      }
-      values.push_back(visible_text(item.get_ref<const std::string&>(), Lines::Escape));
-    }
   }
   // As id(), of which there may be several.
   void ids(const char* name, std::vector<std::string>& values, std::size_t count_max) {
@@ -376,7 +366,7 @@ void round_fields(Visitor& visit, auto& round) {
   visit.number("role_world_size", round.role_world_size, 1, INT_MAX);
   visit.text("master_addr", round.master_addr, name_bytes_max);
   visit.number("master_port", round.master_port, 1, 65'535);
-  visit.list("addresses", round.addresses);
+  visit.empty_list("addresses");
   if (visit.has("founder")) visit.flag("founder", round.founder);
   if (visit.has("coordinator")) visit.id("coordinator", round.coordinator, name_bytes_max);
   if (visit.has("restarts_used")) {
@@ -517,13 +507,7 @@ std::string encode(const ControlMessage& message) {
   object["type"] = type_name(message);
   Writer writer(object);
   std::visit([&](const auto& alternative) { fields(writer, alternative); }, message);
-  std::string line = json_line(object);
-  // Only the list of all agents can grow without limit; nobody needs it to start workers.
-  if (line.size() + 1 > control_line_bytes_max && object.contains("addresses")) {
-    object["addresses"] = ordered_json::array();
-    line = json_line(object);
-  }
-  return line + '\n';
+  return json_line(object) + '\n';
 }
 
 std::vector<Told> told_pieces(int number, std::string_view text) {

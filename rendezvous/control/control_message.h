@@ -204,7 +204,6 @@ struct RoundStart {  // The round is closed: start your workers.
   int role_world_size = 1;
   std::string master_addr;  // The store.
   int master_port = 0;
-  std::vector<std::string> addresses;     // Of all agents, by group rank.
   bool founder = false;                   // This node belongs to the job since its first attempt.
   std::string coordinator = {};           // node_id of who has closed it.
   std::optional<int> restarts_used = {};  // Of `max_restarts`; nothing: an older one leaves it out.

@@ -785,10 +785,6 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{round()});
   nodes_.attempt_begins();
-  std::vector<std::string> addresses;
-  for (const Place& place : decision.members) {
-    addresses.push_back(nodes_[present[place.node]].hello.address);
-  }
   for (const Place& place : decision.members) {
     nodes_[present[place.node]].part = Part::Running;
   }
@@ -812,7 +808,6 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .role_world_size = place.role_world_size,
                                      .master_addr = limits_.master_addr,
                                      .master_port = limits_.master_port,
-                                     .addresses = addresses,
                                      .founder = node.founder,
                                      .coordinator = limits_.host_node_id,
                                      .restarts_used = restarts_.used()}});

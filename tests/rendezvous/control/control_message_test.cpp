@@ -113,10 +113,9 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
                          .world_size = 8,
                          .role_world_size = 8,
                          .master_addr = "10.0.0.1",
-                         .master_port = 29'500,
-                         .addresses = {"10.0.0.1", "10.0.0.2"}};
-  CHECK(round_trip(round).addresses == round.addresses);
+                         .master_port = 29'500};
   CHECK(round_trip(round).rank_base == 4);
+  CHECK(encode(round).find(R"("addresses":[])") != std::string::npos);  // Older agents want one.
   CHECK(round_trip(RoundStart{.nproc = 3, .master_port = 1}).nproc == 3);
   CHECK(round_trip(RoundStart{.master_port = 1, .coordinator = "n1"}).coordinator == "n1");
   CHECK_FALSE(round_trip(RoundStart{.master_port = 1}).restarts_used);
@@ -332,17 +331,6 @@ TEST_CASE("15.6: nobody is a node that no job has", "[rendezvous][control_messag
 TEST_CASE("15.5: nobody has more workers than a machine can run", "[rendezvous][control_message]") {
   CHECK(round_trip(Hello{.nproc = 4'096}).nproc == 4'096);
   CHECK(error_of(encode(Hello{.nproc = 4'097})).find("from 1 to 4096") != std::string::npos);
-}
-
-TEST_CASE("a list of agents that is too long for a line is left out",
-          "[rendezvous][control_message]") {
-  RoundStart round{.world_size = 4'000, .role_world_size = 1, .master_addr = "a", .master_port = 1};
-  round.addresses.assign(4'000, "very-long-host-name.some.where.example.org");
-
-  const RoundStart received = round_trip(round);
-
-  CHECK(received.addresses.empty());
-  CHECK(received.world_size == 4'000);
 }
 
 TEST_CASE("mutated lines never throw", "[rendezvous][control_message][fuzz]") {
