@@ -217,11 +217,13 @@ std::string state_line(const JobSnapshot& job) {
     return fmt::format("waiting for {} for {}", checked ? "its --node-check" : "other nodes",
                        duration(job.since_s));
   }
-  // The time is the attempt's, and not that of the check.
-  std::string text =
-      checked ? "waiting for its --node-check after attempt "
-              : fmt::format("{} for {}: attempt ", name_of(job.state), duration(job.since_s));
+  // The time is the attempt's.
+  const bool runs = job.state == NodeState::Running;
+  std::string text = checked ? "waiting for its --node-check after attempt "
+                     : runs  ? fmt::format("running for {}: attempt ", duration(job.since_s))
+                             : fmt::format("{}: attempt ", name_of(job.state));
   text += std::to_string(job.attempt);
+  if (!runs && !checked) text += fmt::format(", {} old", duration(job.since_s));
   if (job.max_restarts > 0) text += fmt::format(" (--max-restarts {})", job.max_restarts);
   if (job.nodes > 1) text += fmt::format(", node {} of {}", job.node_rank, job.nodes);
   text += fmt::format(", {} of {}", ranks_here(job), job.world_size);

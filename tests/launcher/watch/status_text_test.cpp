@@ -88,6 +88,18 @@ TEST_CASE("what a node without workers waits for is told", "[watch]") {
   CHECK(holds(text_of(job), "waiting for other nodes for 10 s"));
 }
 
+// An attempt of hours that a failure has ended a moment ago has not been stopped for hours.
+TEST_CASE("how old an attempt is passes for no other state's time", "[watch]") {
+  JobSnapshot job = running_job();
+  const std::string rest =
+      ": attempt 1, 10 s old (--max-restarts 3), node 1 of 2, ranks 2-3 of 4\n";
+  for (const NodeState state : {NodeState::Stopping, NodeState::Stopped, NodeState::Succeeded}) {
+    job.state = state;
+    INFO(text_of(job));
+    CHECK(holds(text_of(job), std::string("  ") + name_of(state) + rest));
+  }
+}
+
 TEST_CASE("17.2: with GPUs their use is shown in place of the machine's memory, in 80 columns",
           "[watch]") {
   JobSnapshot job = running_job();
