@@ -20,6 +20,7 @@
 #include "launcher/watch/found_looks.h"
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/rotated_log.h"
+#include "launcher/watch/status_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -36,6 +37,9 @@ constexpr int lines_of_follow = 10;
 // write to a slow disk; of so many at most, for each is a descriptor.
 constexpr int questions_until_closed = 2;
 constexpr std::size_t over_files_max = 16;
+
+constexpr const char* how_to_have_files =
+    "start it with --tee 3 for files as well, or with --redirects 3";
 
 // A launcher's run: an attempt may begin and end between two looks at it, and leaves its folder.
 struct FollowedRun {
@@ -78,9 +82,11 @@ class Logs {
     if (!looks_.is_remote()) add_files(first_lines(), /*with_missed=*/false);
     if (!command_.follow) {
       if (!show_others() && files_.empty()) return say_that_there_are_none();
+      tell_of_consoles();
       return pass_on_rest() ? 0 : 1;
     }
     tell_of_others();
+    if (!files_.empty()) tell_of_consoles();
     if (files_.empty() && waits_for_workers()) {
       std::fputs("ddprun logs: no workers yet; what they write follows\n", stderr);
     }
@@ -116,11 +122,11 @@ class Logs {
       const bool is_here =
           !looks_.is_remote() && command_.rank && std::any_of(own.begin(), own.end(), is_wanted);
       if (all_here || is_here) continue;
-      for (const std::string& line :
-           other_log_lines(looks_, job, command_.rank, command_.lines.value_or(0))) {
-        std::printf("%s\n", line.c_str());
-        any = true;
-      }
+      const auto lines = other_log_lines(looks_, job, command_.rank, command_.lines.value_or(0));
+      if (lines.empty()) continue;
+      any = true;
+      if (several_jobs_) std::printf("%s\n", headline(*job.snapshot).c_str());
+      for (const std::string& line : lines) std::printf("%s\n", line.c_str());
     }
     return any;
   }
@@ -141,6 +147,20 @@ class Logs {
                        rank.rank, node.host.c_str());
         }
       }
+    }
+  }
+
+  // Else what the others write would pass for all.
+  void tell_of_consoles() const {
+    if (looks_.is_remote() || command_.rank) return;
+    const auto writes_none = [](const RankSnapshot& rank) {
+      return rank.stdout_file.empty() && rank.stderr_file.empty();
+    };
+    for (const Look& look : looks_.looks()) {
+      const auto& ranks = look.now.ranks;
+      if (ranks.empty() || !std::all_of(ranks.begin(), ranks.end(), writes_none)) continue;
+      std::fprintf(stderr, "ddprun logs: %s writes to its console alone; %s\n",
+                   headline(look.now).c_str(), how_to_have_files);
     }
   }
 
@@ -283,12 +303,11 @@ class Logs {
   }
 
   int say_that_there_are_none() const {
-    std::fputs(waits_for_workers() ? "ddprun logs: the job has not started workers yet\n"
-               : command_.rank
-                   ? "ddprun logs: no rank of this number writes log files here\n"
-                   : "ddprun logs: the job writes to its console alone; start it with --tee 3 for "
-                     "files as well, or with --redirects 3\n",
-               stderr);
+    const char* why = waits_for_workers() ? "the job has not started workers yet"
+                      : command_.rank     ? "no rank of this number writes log files here"
+                                          : "the job writes to its console alone; ";
+    const bool may_have = !waits_for_workers() && !command_.rank;
+    std::fprintf(stderr, "ddprun logs: %s%s\n", why, may_have ? how_to_have_files : "");
     return 1;
   }
 

@@ -517,6 +517,20 @@ echo "Process $3: one of $(ls {calls} | wc -l)"
         self.assertEqual(follower.stdout.read(), "rank 2 is done\n")
         self.assertEqual([job.wait(patience(30)) for job in jobs], [0, 0])
 
+    def test_logs_of_several_jobs_say_whose_they_are_and_who_has_none(self):
+        night = [self.node(rank, host=0) for rank in (0, 1)]
+        self.all_tell(0)
+        waits = f"until [ -e {self.stop} ]; do sleep 0.05; done"
+        plain = self.start("--rdzv-id", "plain", "sh", "-c", waits)
+        self.until(lambda: self.snapshot("plain") and self.snapshot("plain")[0]["ranks"], "the other job's worker")
+        status, text, error = self.ask("logs")
+        self.assertEqual(status, 0, error)
+        self.assertRegex(text, r"(?m)^night: .*/worker.py \(launcher \d+ on .*\)\nnode \d on ")
+        self.assertRegex(error, rf"^ddprun logs: plain: sh \(launcher {plain.pid} on .*\) writes to its console alone; "
+                                "start it with --tee 3 ")
+        self.stop.touch()
+        self.assertEqual([job.wait(patience(30)) for job in (*night, plain)], [0, 0, 0])
+
     def test_a_job_without_a_secret_tells_who_is_on_its_machine(self):
         jobs = [self.node(rank) for rank in (0, 1)]
         endpoint = ["--endpoint", f"127.0.0.1:{self.port}"]
