@@ -162,10 +162,12 @@ SharedSegment SharedSegment::open(const SegmentAddress& address) {
   // The link is looked at before it is opened: in another process-id namespace it may be anything.
   char link[PATH_MAX];
   const ssize_t length = ::readlink(path.c_str(), link, sizeof(link));
-  if (length < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
-  if (std::string_view(link, static_cast<std::size_t>(length)).find(memfd_name(address.token)) ==
-      std::string_view::npos) {
-    throw std::runtime_error(path + " belongs to another process of that number");
+  if (length < 0 && errno != ENOENT) throw std::runtime_error(path + ": " + std::strerror(errno));
+  const std::string_view what(link, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  if (what.find(memfd_name(address.token)) == std::string_view::npos) {
+    throw std::runtime_error(path +
+                             " is not its memory: another container numbers its processes"
+                             " by itself");
   }
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
