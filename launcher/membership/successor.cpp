@@ -35,8 +35,9 @@ void Successor::coordinator_hands_over() { carry_out(core_.coordinator_hands_ove
 
 rendezvous::Vote Successor::on_ask(const rendezvous::AskVote& ask) {
   const rendezvous::Vote vote = core_.on_ask(ask, Clock::now());
-  if (vote.granted)
+  if (vote.granted) {
     spdlog::debug("this node's vote of term {} is for {}", vote.term, ask.candidate);
+  }
   return vote;
 }
 
