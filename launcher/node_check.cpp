@@ -41,10 +41,14 @@ void keep_end(std::string& kept, std::string_view bytes) {
   if (kept.size() > kept_bytes) kept.erase(0, kept.size() - kept_bytes);
 }
 
-// Less what are options of this job, and would be those of a ddprun that is asked.
+// Less what are options of this job, and would be those of a ddprun that is asked; and what another
+// launcher's guard knows this one by.
 std::vector<std::string> environment_of_check() {
+  const std::string of_guard = std::string(guard_variable_name) + "=";
   std::vector<std::string> all = own_environment();
-  std::erase_if(all, [](const std::string& entry) { return entry.rfind("PET_", 0) == 0; });
+  std::erase_if(all, [&](const std::string& entry) {
+    return entry.starts_with("PET_") || entry.starts_with(of_guard);
+  });
   return all;
 }
 
@@ -82,17 +86,24 @@ struct NodeCheck::Run {
 
   // Returns 0, or the number of the error for which it could not be started.
   int start(const std::string& command) {
-    const int error = process.start({"/bin/sh", "-c", command}, environment_of_check());
-    if (error != 0) return error;
-    over = false;
-    process.close_input();
+    std::vector<std::string> environment = environment_of_check();
     try {
-      guard.emplace().wait_until_it_runs();
-      guard->add_session(process.pid());
+      // The shell may die with this launcher, before the guard has seen what it has started.
+      environment.push_back(guard.emplace().variable());
     } catch (const std::system_error& failure) {
       spdlog::warn("no guard ends this node's check should this launcher be killed: {}",
                    failure.what());
     }
+    const int error = process.start({"/bin/sh", "-c", command}, environment);
+    if (error != 0) {
+      guard.reset();
+      return error;
+    }
+    over = false;
+    process.close_input();
+    if (!guard) return 0;
+    guard->wait_until_it_runs();
+    guard->add_session(process.pid());
     return 0;
   }
   // Also what has left its process group.
