@@ -26,10 +26,10 @@
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
+namespace {
+
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-namespace {
 
 constexpr milliseconds meet_again{250};       // In etcd, for a coordinator.
 constexpr milliseconds resolve_again{1'000};  // A name that does not resolve yet.

@@ -54,21 +54,21 @@ DDPRUN_INLINE void add_gradient_sums_row(const Value* gradient, const Value* y, 
                                          const float* mean, Value* masked, std::int64_t columns,
                                          float* sums, float* products) {
   if (y == nullptr) {
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < columns; ++i) {
       const float g = load(gradient[i]);
       sums[i] += g;
       products[i] += g * (load(x[i]) - mean[i]);
     }
   } else if (masked == nullptr) {
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < columns; ++i) {
       const float g = gradient_at(gradient, y, i);
       sums[i] += g;
       products[i] += g * (load(x[i]) - mean[i]);
     }
   } else {
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < columns; ++i) {
       const float g = gradient_at(gradient, y, i);
       store(masked[i], g);
@@ -82,12 +82,12 @@ template <typename Value, typename Number>
 DDPRUN_INLINE void input_gradient_run(const Value* gradient, const Value* y, const Value* x,
                                       Number a, Number b, Number k, Value* gx, std::int64_t n) {
   if (y != nullptr) {
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < n; ++i) {
       store(gx[i], a[i] * gradient_at(gradient, y, i) + (b[i] * load(x[i]) + k[i]));
     }
   } else {
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < n; ++i) {
       store(gx[i], a[i] * load(gradient[i]) + (b[i] * load(x[i]) + k[i]));
     }

@@ -36,7 +36,7 @@ DDPRUN_INLINE void add_sums_rows(const Value* x, std::int64_t rows, std::int64_t
     const Value* x1 = x0 + columns;
     const Value* x2 = x1 + columns;
     const Value* x3 = x2 + columns;
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < columns; ++i) {
       const float d0 = load(x0[i]) - center[i];
       const float d1 = load(x1[i]) - center[i];
@@ -48,7 +48,7 @@ DDPRUN_INLINE void add_sums_rows(const Value* x, std::int64_t rows, std::int64_t
   }
   for (; row < rows; ++row) {
     const Value* x0 = x + row * columns;
-#pragma GCC ivdep
+    DDPRUN_INDEPENDENT
     for (std::int64_t i = 0; i < columns; ++i) {
       const float d = load(x0[i]) - center[i];
       sums[i] += d;
@@ -62,14 +62,14 @@ DDPRUN_INLINE void normalize_run(const Value* x, Number scale, Number shift, con
                                  bool relu, Value* y, std::int64_t n) {
   const auto run = [&](auto value) {
     if (relu) {
-#pragma GCC ivdep
+      DDPRUN_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) {
         const float v = value(i);
         // Not max(0, v): NaN must stay, or nobody would see that the network diverged.
         store(y[i], v < 0 ? 0.0F : v);
       }
     } else {
-#pragma GCC ivdep
+      DDPRUN_INDEPENDENT
       for (std::int64_t i = 0; i < n; ++i) store(y[i], value(i));
     }
   };

@@ -25,7 +25,7 @@ struct Best {
 template <typename Value>
 DDPRUN_INLINE void take_up(const Value* x, std::int64_t n, std::int32_t tap, float* best,
                            std::int32_t* taps) {
-#pragma GCC ivdep
+  DDPRUN_INDEPENDENT
   for (std::int64_t i = 0; i < n; ++i) {
     const float v = load(x[i]);
     const bool larger = (v > best[i]) | (v != v);  // NaN is taken up, and stays.

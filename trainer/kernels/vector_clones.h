@@ -15,6 +15,14 @@
 #define DDPRUN_VECTOR_CLONES
 #endif
 
+// Before a loop whose output may be one of its inputs, element for element, which must not stop
+// vectorisation. Each compiler has its own word, and warns of the other's.
+#if defined(__clang__)
+#define DDPRUN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define DDPRUN_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 // The clones know no templates; what they call must be part of them.
 #define DDPRUN_INLINE [[gnu::always_inline]] inline
 

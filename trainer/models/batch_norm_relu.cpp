@@ -16,7 +16,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t parts_max = 16;
+constexpr std::int64_t outer_parts_max = 16;
 constexpr std::int64_t part_values_min = 1 << 15;
 
 using Numbers = std::vector<double>;  // One per channel.
@@ -54,7 +54,7 @@ class Parts {
       : outer_(geometry.outer),
         count_(std::clamp<std::int64_t>(
             geometry.outer * geometry.channels * geometry.inner / part_values_min, 1,
-            std::min(parts_max, geometry.outer))) {}
+            std::min(outer_parts_max, geometry.outer))) {}
 
   std::int64_t count() const { return count_; }
 

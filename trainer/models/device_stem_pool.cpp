@@ -11,7 +11,7 @@ namespace {
 
 std::atomic<bool> used_by_stem{false};
 
-constexpr auto layout = torch::MemoryFormat::ChannelsLast;
+constexpr auto pool_layout = torch::MemoryFormat::ChannelsLast;
 
 // The sides are those before pooling: two of them come to the same one after it, so backward cannot
 // know them from its gradient.
@@ -28,8 +28,8 @@ class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
     const PoolShape shape = pool_shape(x, x.size(2), x.size(3));
     const auto pooled = {x.size(0), x.size(1), std::int64_t{shape.pooled_height()},
                          std::int64_t{shape.pooled_width()}};
-    const torch::Tensor y = torch::empty(pooled, x.options(), layout);
-    const torch::Tensor taps = torch::empty(pooled, x.options().dtype(torch::kUInt8), layout);
+    const torch::Tensor y = torch::empty(pooled, x.options(), pool_layout);
+    const torch::Tensor taps = torch::empty(pooled, x.options().dtype(torch::kUInt8), pool_layout);
     const OnDevice on(x.device());
     run_kernel(step_kernels(x.is_cuda()).pool_forward,
                PoolForward{.shape = shape,
@@ -47,13 +47,13 @@ class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const torch::Tensor taps = context->get_saved_variables()[0];
-    torch::Tensor gradient = gradients[0].contiguous(layout);
+    torch::Tensor gradient = gradients[0].contiguous(pool_layout);
     // A part of a larger tensor may begin anywhere, and the kernel reads 16 bytes at a time.
     if (!is_aligned(gradient)) gradient = gradient.clone();
     const std::int64_t height = context->saved_data["height"].toInt();
     const std::int64_t width = context->saved_data["width"].toInt();
     const torch::Tensor x_gradient =
-        torch::empty({taps.size(0), taps.size(1), height, width}, gradient.options(), layout);
+        torch::empty({taps.size(0), taps.size(1), height, width}, gradient.options(), pool_layout);
     const OnDevice on(gradient.device());
     run_kernel(step_kernels(gradient.is_cuda()).pool_backward,
                PoolBackward{.shape = pool_shape(taps, height, width),
@@ -73,7 +73,7 @@ bool uses_device_pool() { return used_by_stem; }
 
 bool device_pool_takes(const torch::Tensor& x) {
   return has_number_format(x) && x.dim() == 4 && x.numel() > 0 && x.size(1) % vector_numbers == 0 &&
-         x.is_contiguous(layout) && is_aligned(x);
+         x.is_contiguous(pool_layout) && is_aligned(x);
 }
 
 torch::Tensor device_stem_pool(const torch::Tensor& x) { return DeviceStemPool::apply(x); }
