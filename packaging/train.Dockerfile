@@ -10,5 +10,5 @@
 ARG BASE=python:3.12-slim
 FROM $BASE
 COPY ddprun-*.whl ddprun_train-*.whl /tmp/wheels/
-# Beside the image's torch, which train looks for there: in no environment of its own, as Debian's Python asks for.
+# Beside the image's torch, where train looks for it; so in no environment of its own, which Debian's Python asks for.
 RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir /tmp/wheels/*.whl && rm -r /tmp/wheels

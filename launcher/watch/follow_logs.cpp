@@ -303,11 +303,13 @@ class Logs {
   }
 
   int say_that_there_are_none() const {
-    const char* why = waits_for_workers() ? "the job has not started workers yet"
-                      : command_.rank     ? "no rank of this number writes log files here"
-                                          : "the job writes to its console alone; ";
-    const bool may_have = !waits_for_workers() && !command_.rank;
-    std::fprintf(stderr, "ddprun logs: %s%s\n", why, may_have ? how_to_have_files : "");
+    std::string why = "no rank of this number writes log files here";
+    if (waits_for_workers()) {
+      why = "the job has not started workers yet";
+    } else if (!command_.rank) {
+      why = std::string("the job writes to its console alone; ") + how_to_have_files;
+    }
+    std::fprintf(stderr, "ddprun logs: %s\n", why.c_str());
     return 1;
   }
 
