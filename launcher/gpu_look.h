@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/membership/background_call.h"
-#include "launcher/watch/gpu_use.h"
+#include "launcher/status/gpu_use.h"
 
 namespace ddprun::launcher {
 

@@ -17,7 +17,7 @@
 #include "launcher/export/trainer_status.h"
 #include "launcher/membership/background_call.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

@@ -15,7 +15,7 @@
 
 #include "launcher/job_view.h"
 #include "launcher/membership/background_call.h"
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/node_lines.h"
 
 namespace ddprun::launcher {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "launcher/stall/node_paces.h"
-#include "launcher/watch/job_snapshot.h"
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/job_snapshot.h"
+#include "launcher/status/node_lines.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/job_query.h"
 #include "rendezvous/coordinator.h"

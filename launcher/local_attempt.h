@@ -21,7 +21,7 @@
 #include "launcher/processes/life_watch.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/stderr_message.h"
-#include "launcher/watch/progress_pages.h"
+#include "launcher/status/progress_pages.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_group.h"
 #include "launcher/workers/worker_specs.h"

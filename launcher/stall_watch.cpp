@@ -15,9 +15,9 @@
 #include "launcher/report/failure_advice.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/stall/rank_names.h"
+#include "launcher/status/process_use.h"
+#include "launcher/status/rank_stacks.h"
 #include "launcher/watch/job_lines.h"
-#include "launcher/watch/process_use.h"
-#include "launcher/watch/rank_stacks.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {

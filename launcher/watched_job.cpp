@@ -15,10 +15,10 @@
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/report/stack_text.h"
+#include "launcher/status/log_ends.h"
+#include "launcher/status/process_use.h"
+#include "launcher/status/run_folder.h"
 #include "launcher/watch/job_lines.h"
-#include "launcher/watch/log_ends.h"
-#include "launcher/watch/process_use.h"
-#include "launcher/watch/run_folder.h"
 #include "rendezvous/control/last_line.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/json/json_text.h"

@@ -17,9 +17,9 @@
 #include "launcher/membership/background_call.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/stall/node_paces.h"
-#include "launcher/watch/job_snapshot.h"
-#include "launcher/watch/process_use.h"
-#include "launcher/watch/status_socket.h"
+#include "launcher/status/job_snapshot.h"
+#include "launcher/status/process_use.h"
+#include "launcher/status/status_socket.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {

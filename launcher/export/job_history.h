@@ -2,7 +2,7 @@
 // same records out that ddprun plot draws. A core; bounded, however long the job.
 #pragma once
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 #include "plot/run_records.h"
 
 namespace ddprun::launcher {

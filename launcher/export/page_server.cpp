@@ -1,4 +1,4 @@
-// Whoever reaches the port can ask; what one can cost is bounded by watch/answer_server.h.
+// Whoever reaches the port can ask; what one can cost is bounded by status/answer_server.h.
 #include "launcher/export/page_server.h"
 
 #include <fmt/format.h>

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "launcher/export/http_reply.h"
-#include "launcher/watch/answer_server.h"
+#include "launcher/status/answer_server.h"
 
 namespace ddprun::launcher {
 

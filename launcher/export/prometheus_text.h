@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

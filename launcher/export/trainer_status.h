@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/node_lines.h"
 
 namespace ddprun::launcher {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
-#include "launcher/watch/run_folder.h"
+#include "launcher/status/run_folder.h"
 
 namespace ddprun::launcher {
 namespace {

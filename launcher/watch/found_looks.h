@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "launcher/status/job_connection.h"
 #include "launcher/watch/endpoint_silence.h"
-#include "launcher/watch/job_connection.h"
 #include "launcher/watch/remote_job.h"
 #include "launcher/watch/status_text.h"
 #include "launcher/watch/watch_command.h"

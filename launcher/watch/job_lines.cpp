@@ -8,8 +8,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "launcher/watch/node_lines.h"
-#include "launcher/watch/rank_stacks.h"
+#include "launcher/status/node_lines.h"
+#include "launcher/status/rank_stacks.h"
 #include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {

@@ -1,4 +1,4 @@
-"""The GPUs of a running job, from a driver of the test's own: tests/launcher/watch/fake_nvml.cpp.
+"""The GPUs of a running job, from a driver of the test's own: tests/launcher/status/fake_nvml.cpp.
 
   gpu_watch_test.py SOURCE_DIR BIN_DIR FOLDER_OF_THE_FAKE
 """

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "launcher/stall/node_paces.h"
-#include "launcher/watch/job_snapshot.h"
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/job_snapshot.h"
+#include "launcher/status/node_lines.h"
 #include "launcher/watch/status_text.h"
 #include "tests/fuzz/finding.h"
 

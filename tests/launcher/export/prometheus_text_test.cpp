@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "launcher/export/trainer_status.h"
-#include "tests/launcher/watch/full_job.h"
+#include "tests/launcher/status/full_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 

@@ -3,7 +3,7 @@
 
 #include "launcher/export/http_reply.h"
 #include "launcher/export/job_history.h"
-#include "tests/launcher/watch/full_job.h"
+#include "tests/launcher/status/full_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 

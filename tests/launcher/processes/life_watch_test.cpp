@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "launcher/processes/child_sessions.h"
-#include "launcher/watch/progress_pages.h"
+#include "launcher/status/progress_pages.h"
 #include "rendezvous/contract/life_page.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/failing_call.h"

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "rendezvous/control/control_message.h"
-#include "tests/launcher/watch/listening.h"
+#include "tests/launcher/status/listening.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"

@@ -1,6 +1,6 @@
 // Asked from outside, so that a program need not know of us; what the kernel refuses to tell (a
 // hardened machine keeps system calls of other processes to itself) is left out.
-#include "launcher/watch/rank_stacks.h"
+#include "launcher/status/rank_stacks.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

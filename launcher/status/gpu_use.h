@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/machine/nvml.h"
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

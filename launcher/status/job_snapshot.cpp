@@ -1,5 +1,5 @@
 // The JSON form, field by field in both directions, and the judgement who is slow.
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 #include <fmt/format.h>
 

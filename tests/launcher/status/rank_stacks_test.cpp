@@ -1,5 +1,5 @@
 // A py-spy of the test's own, which says that it was there, and answers when it may.
-#include "launcher/watch/rank_stacks.h"
+#include "launcher/status/rank_stacks.h"
 
 #include <sched.h>
 #include <sys/prctl.h>

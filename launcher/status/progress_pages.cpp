@@ -1,6 +1,6 @@
 // Each worker's memory begins at a multiple of progress_page_stride; of that only the first page is
 // ever touched, so the rest costs nothing.
-#include "launcher/watch/progress_pages.h"
+#include "launcher/status/progress_pages.h"
 
 #include <fcntl.h>
 #include <signal.h>

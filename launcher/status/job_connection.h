@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/unique_fd.h"
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/watch/job_snapshot.h"
-#include "launcher/watch/status_socket.h"
+#include "launcher/status/job_snapshot.h"
+#include "launcher/status/status_socket.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 

@@ -1,5 +1,5 @@
 // A bounded part from the end: what lies further back is read where the file lies.
-#include "launcher/watch/log_ends.h"
+#include "launcher/status/log_ends.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 #include "rendezvous/contract/life_page.h"
 #include "rendezvous/contract/progress_page.h"
 #include "rendezvous/contract/stack_page.h"

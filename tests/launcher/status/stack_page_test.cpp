@@ -11,8 +11,8 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/watch/progress_pages.h"
-#include "launcher/watch/rank_stacks.h"
+#include "launcher/status/progress_pages.h"
+#include "launcher/status/rank_stacks.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"

@@ -1,5 +1,5 @@
 // JSON has no form for bytes that are no text, which logs may hold: they are replaced.
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/node_lines.h"
 
 #include <fmt/format.h>
 

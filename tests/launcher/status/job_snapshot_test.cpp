@@ -1,12 +1,12 @@
 // The snapshot's JSON form in both directions, and who is said to be slow.
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "launcher/watch/process_use.h"
-#include "tests/launcher/watch/full_job.h"
+#include "launcher/status/process_use.h"
+#include "tests/launcher/status/full_job.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;

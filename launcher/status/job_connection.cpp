@@ -1,6 +1,6 @@
 // A launcher that was stopped, or is in a debugger, accepts connections and answers nothing; the
 // kernel still says who it is.
-#include "launcher/watch/job_connection.h"
+#include "launcher/status/job_connection.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/watch/run_folder.h"
+#include "launcher/status/run_folder.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,7 +1,7 @@
 // A snapshot in which everything is said that can be.
 #pragma once
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::testing {
 

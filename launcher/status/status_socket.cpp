@@ -1,6 +1,6 @@
 // Whoever gets here is this user already, for the folder is 0700; what is bounded is what a program
 // of theirs could do by mistake: lines without an end, connections that are left open.
-#include "launcher/watch/status_socket.h"
+#include "launcher/status/status_socket.h"
 
 #include <algorithm>
 #include <asio/local/stream_protocol.hpp>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launcher/watch/answer_server.h"
+#include "launcher/status/answer_server.h"
 #include "rendezvous/json/json_text.h"
 
 namespace ddprun::launcher {

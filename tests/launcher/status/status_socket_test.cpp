@@ -1,5 +1,5 @@
 // A launcher's socket and who looks for it: found, answered, silent, dead, not to be trusted.
-#include "launcher/watch/status_socket.h"
+#include "launcher/status/status_socket.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -12,10 +12,10 @@
 #include <map>
 #include <system_error>
 
-#include "launcher/watch/job_connection.h"
-#include "launcher/watch/process_use.h"
-#include "launcher/watch/run_folder.h"
-#include "tests/launcher/watch/listening.h"
+#include "launcher/status/job_connection.h"
+#include "launcher/status/process_use.h"
+#include "launcher/status/run_folder.h"
+#include "tests/launcher/status/listening.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Whose a GPU is, from what the driver tells: all of it, a part, nothing.
-#include "launcher/watch/gpu_use.h"
+#include "launcher/status/gpu_use.h"
 
 #include "tests/testing/catch.h"
 

@@ -1,6 +1,6 @@
 // Time that ended children have used is counted when their parent has waited for them: the sum over
 // a tree then seldom goes back while its root lives.
-#include "launcher/watch/process_use.h"
+#include "launcher/status/process_use.h"
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 // Stacks and logs of all nodes on their way to somebody's terminal.
-#include "launcher/watch/node_lines.h"
+#include "launcher/status/node_lines.h"
 
 #include <fstream>
 
-#include "launcher/watch/log_ends.h"
+#include "launcher/status/log_ends.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

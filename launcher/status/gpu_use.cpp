@@ -1,6 +1,6 @@
 // A wrong GPU beside a rank would be worse than none, so a guess needs two grounds: the driver
 // names nobody of this job anywhere, and the worker has a GPU open.
-#include "launcher/watch/gpu_use.h"
+#include "launcher/status/gpu_use.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/processes/process_stat.h"
-#include "launcher/watch/job_snapshot.h"
+#include "launcher/status/job_snapshot.h"
 
 namespace ddprun::launcher {
 

@@ -1,6 +1,6 @@
 // Folders are opened before they are judged, and used through that descriptor: between a look at a
 // name in /tmp and its use somebody may have put another folder there.
-#include "launcher/watch/run_folder.h"
+#include "launcher/status/run_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>

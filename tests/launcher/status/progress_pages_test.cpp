@@ -1,5 +1,5 @@
 // What a worker says through its page, and what of it the launcher believes.
-#include "launcher/watch/progress_pages.h"
+#include "launcher/status/progress_pages.h"
 
 #include <linux/futex.h>
 #include <signal.h>

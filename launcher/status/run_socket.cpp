@@ -1,6 +1,6 @@
 // The socket has its name only while somebody can be asked behind it: it is renamed into place when
 // it listens, and unlinked before the descriptor goes.
-#include "launcher/watch/run_socket.h"
+#include "launcher/status/run_socket.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "launcher/watch/job_connection.h"
-#include "launcher/watch/run_folder.h"
+#include "launcher/status/job_connection.h"
+#include "launcher/status/run_folder.h"
 
 namespace ddprun::launcher {
 namespace {

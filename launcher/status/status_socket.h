@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watch/run_socket.h"
+#include "launcher/status/run_socket.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {
