@@ -19,6 +19,13 @@ class Axis:
         self.low, self.high, self.ticks, self.mark, self.label = low, high, ticks, mark, label
         self.place = math.log10 if logarithmic else float
 
+    def around(self, values):
+        """This axis, or a longer one where a figure lies beyond it: of a machine much slower or faster than those before."""
+        if self.low <= min(values) and max(values) <= self.high:
+            return self
+        return Axis(min(self.low, 0.9 * min(values)), max(self.high, 1.1 * max(values)), self.ticks, self.mark,
+                    self.place is math.log10, self.label)
+
     def at(self, value, left, right):
         if not self.low <= value <= self.high:
             raise ValueError(f"{value} is outside of the axis {self.low} - {self.high}")
@@ -40,6 +47,7 @@ class Series:
 def panel(left, right, top, bottom, title, axis, series):
     numbers_width = 62 if any(line.numbers == "right" for line in series) else 0
     plot_right = right - numbers_width
+    axis = axis.around([figure.value for line in series for figure in line.values if figure is not None])
     out = [svg.text((left + plot_right) / 2, top - 8, title, size=14)] if title else []
     for value in axis.ticks:
         x = axis.at(value, left, plot_right)

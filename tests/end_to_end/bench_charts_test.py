@@ -17,6 +17,7 @@ from patience import patience
 SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import charts  # noqa: E402
+import dot_chart  # noqa: E402
 import line_chart  # noqa: E402
 import metrics_lines  # noqa: E402
 import modes  # noqa: E402
@@ -103,6 +104,15 @@ class Chart(unittest.TestCase):
         width, height = float(drawn.get("width")), float(drawn.get("height"))
         for x, y in zip(measured[::2], measured[1::2]):
             self.assertTrue(left <= x <= width and top <= y <= bottom <= height)
+
+    def test_a_figure_beyond_the_axis_makes_it_longer(self):
+        """A machine six times as slow as the one before, whose table `scripts/bench --docs` would have left without pictures."""
+        values = [tables.Figure(text) for text in ("34803", "16")]
+        drawn = xml.etree.ElementTree.fromstring(dot_chart.chart(
+            "title", "note", ["large", "small"],
+            [("", dot_chart.Axis(0.2, 30000, (1, 10000), logarithmic=True), [dot_chart.Series("ours", "series0", values)])]))
+        places = [float(dot.get("cx")) for dot in drawn.iter(SVG + "circle")][-2:]
+        self.assertTrue(places[1] < places[0] < dot_chart.WIDTH - dot_chart.RIGHT, places)
 
 
 class Pictures(unittest.TestCase):
