@@ -49,7 +49,7 @@ LAUNCHER = {
     "name": "ddprun", "requires": "",
     "summary": "A native launcher for data-parallel jobs, with torchrun's command line and environment",
     "description": "`ddprun --nproc-per-node 2 train.py` starts a job as torchrun does; `ddprun --help` and `man ddprun` tell the "
-                   "rest.\nIt is one program that needs glibc alone. Jobs of several hosts also open the machine's libssl.so.3 (OpenSSL 3).",
+                   "rest.\nIt is one program that needs glibc alone. Jobs of several hosts also open the machine's OpenSSL (3, 4 or 1.1.1).",
 }
 TRAINER = {
     "name": "ddprun-train", "requires": "Requires-Dist: torch=={torch}\n",

@@ -6,10 +6,26 @@
 #include "rendezvous/secure/openssl_library.h"
 
 namespace ddprun::rendezvous {
+namespace {
 
-KeyAgreement::KeyAgreement()
-    : pair_(openssl().EVP_PKEY_Q_keygen(nullptr, nullptr, "X25519")),
-      public_key_(public_key_bytes, '\0') {
+using KeyContext = std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)>;
+
+// nullptr: this OpenSSL cannot.
+EVP_PKEY* new_pair() {
+  const OpenSsl& ssl = openssl();
+  const KeyContext context(ssl.EVP_PKEY_CTX_new_id(EVP_PKEY_X25519, nullptr),
+                           ssl.EVP_PKEY_CTX_free);
+  EVP_PKEY* pair = nullptr;
+  if (!context || ssl.EVP_PKEY_keygen_init(context.get()) != 1 ||
+      ssl.EVP_PKEY_keygen(context.get(), &pair) != 1) {
+    return nullptr;
+  }
+  return pair;
+}
+
+}  // namespace
+
+KeyAgreement::KeyAgreement() : pair_(new_pair()), public_key_(public_key_bytes, '\0') {
   std::size_t size = public_key_.size();
   if (pair_ == nullptr ||
       openssl().EVP_PKEY_get_raw_public_key(
@@ -29,8 +45,7 @@ SecretBytes KeyAgreement::agree(std::string_view other_public_key) const {
           EVP_PKEY_X25519, nullptr, reinterpret_cast<const unsigned char*>(other_public_key.data()),
           other_public_key.size()),
       ssl.EVP_PKEY_free);
-  const std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)> context(
-      ssl.EVP_PKEY_CTX_new(pair_, nullptr), ssl.EVP_PKEY_CTX_free);
+  const KeyContext context(ssl.EVP_PKEY_CTX_new(pair_, nullptr), ssl.EVP_PKEY_CTX_free);
   SecretBytes agreed(public_key_bytes);
   std::size_t size = agreed.size();
   if (!other || !context || ssl.EVP_PKEY_derive_init(context.get()) != 1 ||

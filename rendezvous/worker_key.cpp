@@ -31,10 +31,12 @@ bool is_handed_key(int fd) {
 
 KeyProof WorkerKey::prove(std::string_view statement) const {
   KeyProof proof{};
-  std::size_t size = 0;
-  if (openssl().EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, key_.data(), key_.size(),
-                          reinterpret_cast<const unsigned char*>(statement.data()),
-                          statement.size(), proof.data(), proof.size(), &size) == nullptr ||
+  const OpenSsl& ssl = openssl();
+  static_assert(sizeof(KeyProof) == 32, "what HMAC-SHA256 writes");
+  unsigned size = 0;
+  if (ssl.HMAC(ssl.EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+               reinterpret_cast<const unsigned char*>(statement.data()), statement.size(),
+               proof.data(), &size) == nullptr ||
       size != proof.size()) {
     throw SecurityError("cannot prove the job's key: OpenSSL's HMAC failed");
   }

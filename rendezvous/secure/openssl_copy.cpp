@@ -6,6 +6,7 @@
 
 #include <openssl/core.h>
 #include <openssl/core_dispatch.h>
+#include <openssl/core_names.h>
 #include <openssl/provider.h>
 
 #include <algorithm>

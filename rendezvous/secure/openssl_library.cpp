@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,29 +17,37 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// The usual one first.
+constexpr std::array<const char*, 3> machines_libraries = {"libssl.so.3", "libssl.so.4",
+                                                           "libssl.so.1.1"};
+
 template <typename Function>
-void look_up_openssl(void* library, const char* name, Function& function) {
+void look_up_openssl(void* library, const char* file, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
   if (function == nullptr) {
-    throw SecurityError(std::string("libssl.so.3 has no ") + name + ": is it OpenSSL 3?");
+    throw SecurityError(std::string(file) + " has no " + name + ": is it OpenSSL, 1.1.1 or newer?");
   }
 }
 
 OpenSsl open_machines_openssl() {
-  // Never closed: threads and connections may use it until the process ends.
-  void* library = ::dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw SecurityError(std::string("a job of several hosts needs OpenSSL 3, which cannot be "
-                                    "opened (") +
-                        ::dlerror() +
-                        "): install it (Debian: libssl3), or run without a secret: --auth none");
-  }
-  OpenSsl found;
-#define DDPRUN_OPENSSL_LOOK_UP(name) look_up_openssl(library, #name, found.name);
-  DDPRUN_OPENSSL_FUNCTIONS(DDPRUN_OPENSSL_LOOK_UP)
+  std::string why;
+  for (const char* file : machines_libraries) {
+    // Never closed: threads and connections may use it until the process ends.
+    void* library = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      if (why.empty()) why = ::dlerror();
+      continue;
+    }
+    OpenSsl found;
+#define DDPRUN_OPENSSL_LOOK_UP(name) look_up_openssl(library, file, #name, found.name);
+    DDPRUN_OPENSSL_FUNCTIONS(DDPRUN_OPENSSL_LOOK_UP)
 #undef DDPRUN_OPENSSL_LOOK_UP
-  start_openssl(found);
-  return found;
+    start_openssl(found);
+    return found;
+  }
+  throw SecurityError(
+      "a job of several hosts needs OpenSSL (3, 4 or 1.1.1), which cannot be opened (" + why +
+      "): install it (Debian: libssl3), or run without a secret: --auth none");
 }
 
 #ifdef DDPRUN_OPENSSL_FOLDER

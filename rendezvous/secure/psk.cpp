@@ -35,23 +35,24 @@ SecretBytes labelled_key(const SecretBytes& job_secret, std::string_view use,
 SecretBytes hkdf_sha256(std::span<const unsigned char> secret, std::string_view salt,
                         std::string_view info, std::size_t size) {
   const OpenSsl& ssl = openssl();
-  EVP_KDF* kdf = ssl.EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_HKDF, nullptr);
-  const std::unique_ptr<EVP_KDF_CTX, void (*)(EVP_KDF_CTX*)> context(ssl.EVP_KDF_CTX_new(kdf),
-                                                                     ssl.EVP_KDF_CTX_free);
-  ssl.EVP_KDF_free(kdf);  // The context has its own share of it.
-  // OpenSSL takes parameters as pointers to what could be written, and writes to none of these.
-  const auto octets = [&](const char* name, const void* data, std::size_t bytes) {
-    return ssl.OSSL_PARAM_construct_octet_string(name, const_cast<void*>(data), bytes);
+  const std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)> context(
+      ssl.EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), ssl.EVP_PKEY_CTX_free);
+  // What <openssl/kdf.h> has names for is this call in OpenSSL 1.1.1, and other functions later. Of
+  // any kind of key and operation (-1), whose numbers are not the same in all. It takes pointers to
+  // what could be written, and writes to none of these.
+  const auto set = [&](int what, const void* data, std::size_t bytes) {
+    return ssl.EVP_PKEY_CTX_ctrl(context.get(), -1, -1, what, static_cast<int>(bytes),
+                                 const_cast<void*>(data)) == 1;
   };
-  char digest[] = "SHA256";
-  const std::array<OSSL_PARAM, 5> parameters = {
-      ssl.OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-      octets(OSSL_KDF_PARAM_KEY, secret.data(), secret.size()),
-      octets(OSSL_KDF_PARAM_SALT, salt.data(), salt.size()),
-      octets(OSSL_KDF_PARAM_INFO, info.data(), info.size()), ssl.OSSL_PARAM_construct_end()};
   SecretBytes key(size);
-  const bool derived =
-      context && ssl.EVP_KDF_derive(context.get(), key.data(), key.size(), parameters.data()) == 1;
+  std::size_t derived_bytes = size;
+  const bool derived = context && ssl.EVP_PKEY_derive_init(context.get()) == 1 &&
+                       set(EVP_PKEY_CTRL_HKDF_MD, ssl.EVP_sha256(), 0) &&
+                       set(EVP_PKEY_CTRL_HKDF_KEY, secret.data(), secret.size()) &&
+                       set(EVP_PKEY_CTRL_HKDF_SALT, salt.data(), salt.size()) &&
+                       set(EVP_PKEY_CTRL_HKDF_INFO, info.data(), info.size()) &&
+                       ssl.EVP_PKEY_derive(context.get(), key.data(), &derived_bytes) == 1 &&
+                       derived_bytes == size;
   clear_stack_below();
   if (!derived) {
     throw SecurityError("cannot derive a key from the job's secret: OpenSSL's HKDF failed");

@@ -16,10 +16,20 @@ namespace {
 
 // OpenSSL: 1000 + number of an alert that the other side sent.
 constexpr int alert_reasons = 1000;
-// What OpenSSL's server, and so ours, says to a proof that was made with another key: 3.0, and
-// later ones (seen of 3.5) as RFC 8446 has it (4.2.11).
+// What OpenSSL's server, and so ours, says to a proof that was made with another key: 1.1.1
+// and 3.0, and later ones (seen of 3.5) as RFC 8446 has it (4.2.11).
 constexpr int wrong_key_alert = SSL_AD_ILLEGAL_PARAMETER;
 constexpr int wrong_key_alert_later = SSL_AD_DECRYPT_ERROR;
+constexpr unsigned long openssl_3 = 0x3'00'00'00'0;
+
+// Why TLS failed; 0: `code` is of another part of OpenSSL, or there is none. In 1.1.1 the number of
+// a function stands between library and reason.
+int tls_reason(unsigned long code) {
+  const bool with_function = openssl().OpenSSL_version_num() < openssl_3;
+  const unsigned long library = with_function ? code >> 24 & 0xff : ERR_GET_LIB(code);
+  const unsigned long reason = with_function ? code & 0xfff : ERR_GET_REASON(code);
+  return library == ERR_LIB_SSL ? static_cast<int>(reason) : 0;
+}
 
 }  // namespace
 
@@ -137,8 +147,8 @@ void TlsSession::fail_handshake() {
   // Parts of OpenSSL that TLS calls, whose reasons have the same numbers, may have failed before
   // it.
   unsigned long code = openssl().ERR_get_error();
-  while (code != 0 && ERR_GET_LIB(code) != ERR_LIB_SSL) code = openssl().ERR_get_error();
-  const int reason = static_cast<int>(ERR_GET_REASON(code));
+  while (code != 0 && tls_reason(code) == 0) code = openssl().ERR_get_error();
+  const int reason = tls_reason(code);
   switch (reason) {
     // Server: its proof was made with another key, or it offered none that we know.
     case SSL_R_BINDER_DOES_NOT_VERIFY:
