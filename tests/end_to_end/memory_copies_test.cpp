@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tests/end_to_end/recovering_training.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 
@@ -109,4 +110,33 @@ TEST_CASE("16.5: when all launchers are gone, too, the same command goes on from
   CHECK_FALSE(contains(output, "resumed from memory"));
   const bool same_weights = job.tensors() == golden();
   CHECK(same_weights);
+}
+
+TEST_CASE("16.5: what one node knows of a ruined state counts for the memory of all nodes",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  // On the disk each 6 steps, in memory each 4, too. Rank 0 is halted before it can hear of rank
+  // 1's loss, and dies when it is continued: its node knows of nothing.
+  auto program = small_training({"--print-freq", "1", "--steps", "14", "--checkpoint-every", "6",
+                                 "--snapshot-every", "4", "--checkpoint-dir", folder / "job"});
+  program[0] = DDPRUN_DYING_TRAIN;
+  const auto variables =
+      with_wish("0 0 halt:report 9 0 0 report 9 0 1 nan:forward 8 1 1 report 7 2 1 report 11");
+  const std::uint16_t port = free_port();
+  const std::vector<std::string> options = {"--nproc-per-node", "1",  "--max-restarts", "3",
+                                            "--restart-memory", "64M"};
+
+  Process first(launch_node(0, port, options, program), variables);
+  Process second(launch_node(1, port, options, program), variables);
+
+  const auto one = first.wait(recovery_limit), other = second.wait(recovery_limit);
+  INFO(one.output << other.output);
+  REQUIRE(one.status == 0);
+  REQUIRE(other.status == 0);
+  // Nor in the attempt after the next, which begins before there is anything new in memory.
+  const std::string from_disk = "resumed from " + folder / "job/epoch_0000_step_0000006";
+  CHECK(count_of(one.output, from_disk) == 2);
+  // The mark is forgotten with what lay beside it: what came later is gone on from again.
+  CHECK(contains(one.output, "resumed from memory: epoch 1, step 8\n"));
+  CHECK(count_of(one.output, "resumed from ") == 3);
 }
