@@ -276,31 +276,53 @@ void make_older_best(const std::string& path) {
 
 TEST_CASE("16.3: what memory tells of a best model that was not written does not count",
           "[recovery]") {
-  for (const bool in_place : {true, false}) {
+  struct Way {
+    std::string recover;
+    std::vector<std::string> memory_of_rank_0;
+    std::string told;
+  };
+  const std::vector<std::string> memory = {"--restart-memory", "64M"};
+  for (const Way& way : {Way{"in-place", memory, "goes on in place from step 2"},
+                         Way{"restart", memory, "resumed from memory: "},
+                         Way{"restart", {}, "resumed from memory of the node of rank 1: "}}) {
     TemporaryFolder folder;
     const std::string best = folder / "saved/best.safetensors";
-    const auto job = [&](const std::string& steps, const std::string& wish,
-                         const std::vector<std::string>& more) {
-      std::vector<std::string> program = dying(folder, more);
-      *(std::find(program.begin(), program.end(), "--steps") + 1) = steps;
-      const auto result = testing::run(launch({"--standalone", "--nproc-per-node", "2",
-                                               "--max-restarts", "1", "--restart-memory", "64M"}) +
-                                           program,
-                                       limit, with_wish(wish));
-      INFO(result.output);
-      REQUIRE(result.status == 0);
-      return result.output;
+    const auto with = [](std::vector<std::string> program, const std::string& option,
+                         const std::string& value) {
+      *(std::find(program.begin(), program.end(), option) + 1) = value;
+      return program;
     };
-    job("20", "", {"--lr", "0.03"});
-    make_older_best(best);
+    const auto before =
+        testing::run(with(training(folder, {"--lr", "0.03"}), "--steps", "20"), limit, one_thread);
+    INFO(before.output);
+    REQUIRE(before.status == 0);
+
     // So fast that it forgets what it has learned.
-    const std::vector<std::string> forgetful = {
-        "--snapshot-every", "1", "--lr", "2", "--recover", in_place ? "in-place" : "restart"};
-    const std::string output = job("25", "0 1 data 22", forgetful);
-    INFO(output);
-    CHECK(contains(output, in_place ? "goes on in place from step" : "resumed from memory"));
-    const auto told = figures(folder / "metrics");
-    REQUIRE(told.at("validation 25")[1] < told.at("validation 20")[1]);
+    auto forgetful =
+        dying(folder, {"--snapshot-every", "1", "--lr", "2", "--recover", way.recover});
+    forgetful = with(with(forgetful, "--steps", "25"), "--metrics", folder / "metrics_{rank}");
+    const std::uint16_t port = free_port();
+    const std::vector<std::string> options = {"--nproc-per-node", "1", "--max-restarts", "1"};
+    const auto variables = with_wish("0 1 halt:data 22");
+    Process first(launch_node(0, port, options + way.memory_of_rank_0, forgetful), variables);
+    Process second(launch_node(1, port, options + memory, forgetful), variables);
+    REQUIRE(first.wait_for_output("[5][2/5]", limit));
+    REQUIRE(second.wait_for_output(" at step 20", limit));
+    make_older_best(best);  // Nobody looks at it before the next attempt.
+    ::kill(pids_of(second.output(), 0).at(1), SIGKILL);
+
+    const auto one = first.wait(limit), other = second.wait(limit);
+    INFO(one.output << other.output);
+    REQUIRE(one.status == 0);
+    REQUIRE(other.status == 0);
+    CHECK(contains(one.output, way.told));
+    const auto top1 = figures(folder / "metrics_0").at("validation 25")[1];
+    REQUIRE(top1 < figures(folder / "metrics").at("validation 20")[1]);
+    // On all ranks, whoever will be rank 0 in the next attempt.
+    for (const std::string rank : {"0", "1"}) {
+      CHECK(contains(content_of(folder / ("metrics_" + rank)),
+                     "\"best_prec1\":" + top1.dump() + ","));
+    }
     CHECK(metadata_of(content_of(best))["__metadata__"]["step"] == "25");
   }
 }
