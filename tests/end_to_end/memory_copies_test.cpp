@@ -140,3 +140,46 @@ TEST_CASE("16.5: what one node knows of a ruined state counts for the memory of 
   CHECK(contains(one.output, "resumed from memory: epoch 1, step 8\n"));
   CHECK(count_of(one.output, "resumed from ") == 3);
 }
+
+TEST_CASE("16.5: a disk that is further than all memories is gone on from",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  // The node of rank 0 has no memory, which would be as far as its disk.
+  auto program = small_training({"--steps", "9", "--checkpoint-every", "6", "--snapshot-every", "4",
+                                 "--checkpoint-dir", folder / "job"});
+  program[0] = DDPRUN_DYING_TRAIN;
+  const auto variables = with_wish("0 1 report 8");
+  const std::uint16_t port = free_port();
+  const std::vector<std::string> options = {"--nproc-per-node", "1", "--max-restarts", "1"};
+
+  Process first(launch_node(0, port, options, program), variables);
+  Process second(
+      launch_node(1, port, options + std::vector<std::string>{"--restart-memory", "64M"}, program),
+      variables);
+
+  const auto one = first.wait(recovery_limit), other = second.wait(recovery_limit);
+  INFO(one.output << other.output);
+  REQUIRE(one.status == 0);
+  REQUIRE(other.status == 0);
+  CHECK(contains(one.output, "resumed from " + folder / "job/epoch_0000_step_0000006"));
+}
+
+TEST_CASE(
+    "16.5: a loss that is no number right after a start from memory costs its checkpoint, too",
+    "[recovery][launcher]") {
+  TemporaryFolder folder;
+  auto program = small_training({"--steps", "9", "--checkpoint-every", "3", "--snapshot-every", "3",
+                                 "--checkpoint-dir", folder / "job"});
+  program[0] = DDPRUN_DYING_TRAIN;
+
+  const auto ended = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2",
+                                 "--restart-memory", "64M"}) +
+                             program,
+                         recovery_limit, with_wish("0 1 report 7 1 0 nan:forward 6"));
+
+  INFO(ended.output);
+  REQUIRE(ended.status == 0);
+  CHECK(contains(ended.output, "resumed from memory: epoch 1, step 6\n"));
+  CHECK(contains(ended.output, "the checkpoint of step 6 gives no finite loss: renamed to "));
+  CHECK(contains(ended.output, "resumed from " + folder / "job/epoch_0000_step_0000003"));
+}
