@@ -464,13 +464,11 @@ worker::StateLead find_snapshot(TrainingJob& job) {
     return {};
   }
   worker::StatePosition own = restore_snapshot(job);
-  if (job.folder) {
-    const auto saved = newest_readable(job, own.step);
-    if (saved) own = std::max(own, {saved->step, on_disk});
-    if (saved && own == worker::StatePosition{saved->step, in_memory}) job.last_saved = *saved;
-  }
+  const auto saved = job.folder ? newest_readable(job, own.step) : std::nullopt;
+  if (saved) own = std::max(own, {saved->step, on_disk});
   worker::StateLead lead = worker::find_lead(gather_positions(job, own));
   if (!lead.any || lead.position.epoch == on_disk) return {};
+  if (saved && saved->step == lead.position.step) job.last_saved = *saved;
   tell_of_folder(job);
   // Also where others have it: that they are equal is for verify_snapshot() to say.
   lead.complete = false;

@@ -167,19 +167,28 @@ TEST_CASE("16.5: a disk that is further than all memories is gone on from",
 TEST_CASE(
     "16.5: a loss that is no number right after a start from memory costs its checkpoint, too",
     "[recovery][launcher]") {
-  TemporaryFolder folder;
-  auto program = small_training({"--steps", "9", "--checkpoint-every", "3", "--snapshot-every", "3",
-                                 "--checkpoint-dir", folder / "job"});
-  program[0] = DDPRUN_DYING_TRAIN;
+  const std::vector<std::string> memory = {"--restart-memory", "64M"};
+  // Rank 0's own, or that of the other node.
+  for (const auto& memory_of_rank_0 : {memory, std::vector<std::string>{}}) {
+    TemporaryFolder folder;
+    auto program = small_training({"--steps", "9", "--checkpoint-every", "3", "--snapshot-every",
+                                   "3", "--checkpoint-dir", folder / "job"});
+    program[0] = DDPRUN_DYING_TRAIN;
+    const auto variables = with_wish("0 1 report 8 1 0 nan:forward 6");
+    const std::uint16_t port = free_port();
+    const std::vector<std::string> options = {"--nproc-per-node", "1", "--max-restarts", "2"};
 
-  const auto ended = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2",
-                                 "--restart-memory", "64M"}) +
-                             program,
-                         recovery_limit, with_wish("0 1 report 7 1 0 nan:forward 6"));
+    Process first(launch_node(0, port, options + memory_of_rank_0, program), variables);
+    Process second(launch_node(1, port, options + memory, program), variables);
 
-  INFO(ended.output);
-  REQUIRE(ended.status == 0);
-  CHECK(contains(ended.output, "resumed from memory: epoch 1, step 6\n"));
-  CHECK(contains(ended.output, "the checkpoint of step 6 gives no finite loss: renamed to "));
-  CHECK(contains(ended.output, "resumed from " + folder / "job/epoch_0000_step_0000003"));
+    const auto one = first.wait(recovery_limit), other = second.wait(recovery_limit);
+    INFO(one.output << other.output);
+    REQUIRE(one.status == 0);
+    REQUIRE(other.status == 0);
+    CHECK(contains(one.output, memory_of_rank_0.empty()
+                                   ? "resumed from memory of the node of rank 1: epoch 1, step 6"
+                                   : "resumed from memory: epoch 1, step 6"));
+    CHECK(contains(one.output, "the checkpoint of step 6 gives no finite loss: renamed to "));
+    CHECK(contains(one.output, "resumed from " + folder / "job/epoch_0000_step_0000003"));
+  }
 }
