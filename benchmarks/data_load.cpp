@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "tests/trainer/data/jpeg_writer.h"
-#include "trainer/data/cifar10.h"
-#include "trainer/data/image_folder.h"
-#include "trainer/data/mnist.h"
 #include "trainer/data/sample_maker.h"
-#include "trainer/data/stl10.h"
+#include "trainer/data/sets/cifar10.h"
+#include "trainer/data/sets/image_folder.h"
+#include "trainer/data/sets/mnist.h"
+#include "trainer/data/sets/stl10.h"
 
 using namespace ddprun::trainer;
 

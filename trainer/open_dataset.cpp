@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "trainer/data/cifar10.h"
-#include "trainer/data/csv_list.h"
-#include "trainer/data/image_folder.h"
-#include "trainer/data/mnist.h"
-#include "trainer/data/stl10.h"
-#include "trainer/data/synthetic.h"
+#include "trainer/data/sets/cifar10.h"
+#include "trainer/data/sets/csv_list.h"
+#include "trainer/data/sets/image_folder.h"
+#include "trainer/data/sets/mnist.h"
+#include "trainer/data/sets/stl10.h"
+#include "trainer/data/sets/synthetic.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "command_line/standard_streams.h"
 #include "command_line/write_all.h"
-#include "trainer/data/data_file.h"
+#include "trainer/data/sets/data_file.h"
 #include "trainer/device/device.h"
 #include "trainer/download/download_set.h"
 #include "trainer/evaluate.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/data/csv_list.h"
+#include "trainer/data/sets/csv_list.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/data/cifar10.h"
-#include "trainer/data/mnist.h"
-#include "trainer/data/stl10.h"
+#include "trainer/data/sets/cifar10.h"
+#include "trainer/data/sets/mnist.h"
+#include "trainer/data/sets/stl10.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

@@ -8,7 +8,7 @@
 #include "tests/trainer/scratch.h"
 #include "trainer/batch_plan.h"
 #include "trainer/data/batch_loader.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/memory_dataset.h"
 #include "trainer/device/byte_batches.h"
 #include "trainer/device/resident_batches.h"
 #include "trainer/models/model_zoo.h"

@@ -3,7 +3,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/made_up_sets.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/memory_dataset.h"
 
 using namespace ddprun::trainer;
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "command_line/write_all.h"
-#include "trainer/data/data_file.h"
+#include "trainer/data/sets/data_file.h"
 #include "trainer/download/http_fetch.h"
 #include "trainer/download/tar_members.h"
 #include "worker/unique_fd.h"

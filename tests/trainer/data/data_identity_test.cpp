@@ -3,8 +3,8 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
-#include "trainer/data/image_list.h"
-#include "trainer/data/synthetic.h"
+#include "trainer/data/sets/image_list.h"
+#include "trainer/data/sets/synthetic.h"
 
 using namespace ddprun::trainer;
 

@@ -6,10 +6,10 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/scratch.h"
-#include "trainer/data/cifar10.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/mnist.h"
-#include "trainer/data/synthetic.h"
+#include "trainer/data/sets/cifar10.h"
+#include "trainer/data/sets/data_file.h"
+#include "trainer/data/sets/mnist.h"
+#include "trainer/data/sets/synthetic.h"
 
 using namespace ddprun::trainer;
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/trainer/data/data_scratch.h"
-#include "trainer/data/csv_list.h"
+#include "trainer/data/sets/csv_list.h"
 
 namespace ddprun::trainer {
 

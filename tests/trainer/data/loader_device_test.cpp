@@ -7,7 +7,7 @@
 
 #include "tests/testing/catch.h"
 #include "trainer/data/batch_loader.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/memory_dataset.h"
 
 using namespace ddprun::trainer;
 

@@ -11,7 +11,7 @@
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/listed_files.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/memory_dataset.h"
 
 using namespace ddprun::trainer;
 

@@ -16,8 +16,8 @@
 #include "tests/testing/patience.h"
 #include "tests/trainer/download/range_server.h"
 #include "tests/trainer/download/tar_writer.h"
-#include "trainer/data/data_file.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/sets/data_file.h"
 #include "trainer/download/download_set.h"
 #include "trainer/download/tar_members.h"
 

@@ -3,10 +3,10 @@
 // bits of these loops.
 #include "tests/testing/catch.h"
 #include "tests/trainer/kernels/device_memory.h"
-#include "trainer/data/memory_dataset.h"
 #include "trainer/data/normalize.h"
 #include "trainer/data/resident_samples.h"
 #include "trainer/data/sample_maker.h"
+#include "trainer/data/sets/memory_dataset.h"
 #include "trainer/kernels/device/gather_kernel.h"
 #include "trainer/kernels/device/step_kernels.h"
 #include "worker/torch/libtorch.h"

@@ -8,7 +8,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/options/parse_options.h"
 #include "tests/trainer/scratch.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/memory_dataset.h"
 #include "trainer/open_dataset.h"
 #include "trainer/options/foreign_names.h"
 #include "trainer/options/help.h"

@@ -1,5 +1,5 @@
 // CIFAR-10's files: the real ones, and one that changes while it is read.
-#include "trainer/data/cifar10.h"
+#include "trainer/data/sets/cifar10.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"

@@ -1,5 +1,5 @@
 // Numbers from a hash of the position: any image can be drawn by any rank without the ones before.
-#include "trainer/data/synthetic.h"
+#include "trainer/data/sets/synthetic.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // CSV lists of images: what is read, and which line is named when one is wrong.
-#include "trainer/data/csv_list.h"
+#include "trainer/data/sets/csv_list.h"
 
 #include <random>
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/image_list.h"
+#include "trainer/data/sets/image_list.h"
 
 namespace ddprun::trainer {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/image_list.h"
+#include "trainer/data/sets/image_list.h"
 
 namespace ddprun::trainer {
 

@@ -1,5 +1,5 @@
 // A reader copies one record at a time: out of the page cache that costs less than a microsecond.
-#include "trainer/data/record_dataset.h"
+#include "trainer/data/sets/record_dataset.h"
 
 #include <memory>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/record_file.h"
+#include "trainer/data/sets/record_file.h"
 
 namespace ddprun::trainer {
 

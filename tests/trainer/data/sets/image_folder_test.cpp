@@ -1,5 +1,5 @@
 // Trees of image files: torchvision's classes and order, and trees that are not as they should be.
-#include "trainer/data/image_folder.h"
+#include "trainer/data/sets/image_folder.h"
 
 #include <sys/stat.h>
 

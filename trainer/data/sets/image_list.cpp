@@ -1,5 +1,5 @@
 // Where files are opened, one at a time and late: a set may list millions that never fit in memory.
-#include "trainer/data/image_list.h"
+#include "trainer/data/sets/image_list.h"
 
 #define XXH_INLINE_ALL
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // The walk over the tree: labels are numbers by order, so the order must be torchvision's exactly.
-#include "trainer/data/image_folder.h"
+#include "trainer/data/sets/image_folder.h"
 
 #include <fmt/format.h>
 

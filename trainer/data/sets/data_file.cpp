@@ -1,5 +1,5 @@
 // Reading to the end is not enough: a cut gzip stream and a changed file must not pass for data.
-#include "trainer/data/data_file.h"
+#include "trainer/data/sets/data_file.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>

@@ -1,5 +1,5 @@
 // By pread(), which leaves threads no place in the file to share.
-#include "trainer/data/record_file.h"
+#include "trainer/data/sets/record_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // A reader of records and, on it, what a list means: errors name the line where a row begins.
-#include "trainer/data/csv_list.h"
+#include "trainer/data/sets/csv_list.h"
 
 #include <fmt/format.h>
 #include <strings.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "trainer/data/data_file.h"
+#include "trainer/data/sets/data_file.h"
 #include "worker/parse_number.h"
 #include "worker/wording.h"
 

@@ -1,5 +1,5 @@
 // STL-10: column-major planes, labels from 1, whole and partial sets.
-#include "trainer/data/stl10.h"
+#include "trainer/data/sets/stl10.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"

@@ -1,12 +1,12 @@
 // Checks every record once at the start; afterwards images are read where they lie.
-#include "trainer/data/cifar10.h"
+#include "trainer/data/sets/cifar10.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "trainer/data/record_dataset.h"
+#include "trainer/data/sets/record_dataset.h"
 #include "worker/wording.h"
 
 namespace ddprun::trainer {

@@ -1,12 +1,12 @@
 // The whole set in memory, since it is gzipped: sizes are checked before a number is believed.
-#include "trainer/data/mnist.h"
+#include "trainer/data/sets/mnist.h"
 
 #include <fmt/format.h>
 
 #include <optional>
 
-#include "trainer/data/data_file.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/sets/data_file.h"
+#include "trainer/data/sets/memory_dataset.h"
 
 namespace ddprun::trainer {
 namespace {

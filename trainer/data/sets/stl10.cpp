@@ -1,5 +1,5 @@
 // Finds the pair of files of a split, whole or a subset, and refuses pairs that do not match.
-#include "trainer/data/stl10.h"
+#include "trainer/data/sets/stl10.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/data/record_dataset.h"
+#include "trainer/data/sets/record_dataset.h"
 #include "worker/parse_number.h"
 
 namespace ddprun::trainer {
