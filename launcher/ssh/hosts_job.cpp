@@ -97,6 +97,7 @@ class HostsJob {
   void on_end(int node, const ExitStatus& status);
   void note_failure(int node, const ExitStatus& status);
   void on_signal(int signal);
+  void on_session_lost();
   void pass_on(int signal);
   bool choose_endpoint_once();
   std::vector<std::string> arguments_of(int node);
@@ -150,6 +151,7 @@ HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_pat
       output_(io_),
       last_output_(io_, output_),
       signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
+                     .on_session_lost = [this] { on_session_lost(); },
                      .on_forward = [this](int signal) { pass_on(signal); },
                      .on_tell = [this] { pass_on(SIGUSR1); }}),
       timer_(io_),
@@ -434,6 +436,12 @@ void HostsJob::on_signal(int signal) {
         LineKind::Warning);
   }
   apply(state_.signal(signal, steady_clock::now()));
+}
+
+// A terminal would have sent SIGHUP.
+void HostsJob::on_session_lost() {
+  if (why_.empty()) why_ = "the session that started this job is lost (--stay goes on without it)";
+  on_signal(SIGHUP);
 }
 
 void HostsJob::pass_on(int signal) {

@@ -1,29 +1,15 @@
-// A job that was started by ssh without a terminal, whose session is lost. A shell plays sshd: it
-// holds the other ends of the launcher's stdin, stdout and stderr, and is killed.
+// A job that was started by ssh without a terminal, whose session is lost.
 #include "launcher/session.h"
 
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tests/end_to_end/job_place.h"
+#include "tests/end_to_end/ssh_session.h"
 
 using namespace ddprun::testing;
 using ddprun::launcher::session_is_lost;
 
 namespace {
-
-// Starts `job` as sshd does; says "launcher PID." once its worker is up, and waits.
-std::vector<std::string> session_of(const std::vector<std::string>& job) {
-  std::vector<std::string> argv = {
-      "/bin/bash", "-c",
-      "coproc exec \"$@\" 2>&1\n"
-      "until read -r line <&${COPROC[0]} && [[ $line = *up* ]]; do :; done\n"
-      "echo \"launcher $COPROC_PID.\"\n"
-      "wait $COPROC_PID",
-      "session"};
-  return argv + job;
-}
 
 // What a quiet worker is: it has said its only word.
 const std::string quiet = "echo up; exec sleep 300";
@@ -35,11 +21,6 @@ std::vector<int> processes_of(Process& session) {
   std::vector<int> all = descendants_of(launcher);
   all.push_back(launcher);
   return all;
-}
-
-nlohmann::json report_in(const std::string& path) {
-  std::ifstream file(path);
-  return nlohmann::json::parse(file);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/end_to_end/ssh_hosts.h"
+#include "tests/end_to_end/ssh_session.h"
 
 using namespace ddprun::testing;
 
@@ -312,6 +313,24 @@ TEST_CASE("17.3: a job of one host that was lost had begun, whether it goes on o
   CHECK(result.status == 74);
   CHECK_FALSE(contains(result.output, "did not begin"));
   check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a job of several hosts ends when the ssh session that started it is lost") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  const std::string report = place.folder / "report.json";
+  Process session(session_of(launch({"-H", "host-a,host-b", hosts.options(), "--report", report}) +
+                             shell("echo up; exec sleep 300")),
+                  place.variables());
+  REQUIRE(session.wait_for_output(".\n", 60s));
+  const int launcher = number_after(session.output(), "launcher ");
+
+  session.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone({launcher}, 20s));
+  check_nothing_left(place);
+  CHECK(report_in(report)["exit_status"] == 128 + SIGHUP);
 }
 
 TEST_CASE(
