@@ -182,7 +182,8 @@ struct CommunicatorOptions {
   std::chrono::milliseconds connect_timeout{60'000};
   // Messages name it as what to change when that time was too short.
   std::string connect_timeout_name = "CommunicatorOptions::connect_timeout";
-  // One collective; then abort, naming who was late. Messages name the option as above.
+  // One collective; then abort, naming who was late. Messages name the option as above. While this
+  // process is halted no time passes.
   std::chrono::milliseconds collective_timeout{600'000};
   std::string collective_timeout_name = "CommunicatorOptions::collective_timeout";
   // A wait for peers that takes so long is told of, once, through on_slow_wait: in which call, and

@@ -10,6 +10,7 @@
 #include "tests/end_to_end/recovering_training.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/process_state.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::testing;
@@ -36,13 +37,6 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
     return false;
   };
   CHECK(process.wait_until(trains, recovery_limit));
-}
-
-// As /proc tells it: 'T' = halted.
-char state_of(int pid) {
-  const std::string stat = content_of("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t end = stat.rfind(") ");
-  return end == std::string::npos ? '?' : stat[end + 2];
 }
 
 int steps_told(const std::string& metrics) {
@@ -357,7 +351,7 @@ TEST_CASE("16.3: SIGTERM while a worker hangs keeps what the others hold", "[rec
   Process process(job, with_wish("0 1 halt:backward 4"));
   require_output(process, "attempt 0 rank 1 of 2 is pid");
   const int halted = pids_of(process.output(), 0).at(1);
-  CHECK(process.wait_until([&] { return state_of(halted) == 'T'; }, recovery_limit));
+  CHECK(process.wait_until([&] { return process_state(halted) == 'T'; }, recovery_limit));
   const std::string output = require_saved_when_stopped(process, folder / "job");
   CHECK(contains(output, "SIGTERM: saved step 4 "));
 }

@@ -2,6 +2,7 @@
 // error that names it, in time.
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,8 +15,10 @@
 #include "rendezvous/time_text.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/process_state.h"
 #include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
+#include "worker/peers/awake_time.h"
 
 using namespace ddprun::worker;
 using ddprun::rendezvous::epoch_of;
@@ -55,6 +58,7 @@ std::vector<pid_t> fork_ranks(const Cluster& cluster, Notes* notes, std::size_t 
       children.push_back(child);
       continue;
     }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // A failed test may leave it stopped.
     try {
       const auto comm = connect_rank(cluster, rank, board);
       const auto memory = comm->allocate(count * sizeof(float));
@@ -132,6 +136,37 @@ TEST_CASE("a stopped rank ends the call of all others by the timeout, with its n
       CHECK(contains(notes->error[rank], ": rank 1 did not answer"));
     }
     ::munmap(notes, sizeof(Notes));
+  }
+}
+
+TEST_CASE("ranks that are halted together for longer than a call may take go on",
+          "[worker][communicator][any-device]") {
+  const auto timeout = ddprun::testing::patience(std::chrono::seconds{2});
+  struct Job {
+    Notes* notes;
+    std::vector<pid_t> ranks;
+  };
+  std::vector<Job> jobs;
+  for (const Wiring wiring : wirings) {
+    Notes* notes = shared_notes();
+    const Cluster cluster{.wiring = wiring, .collective_timeout = timeout};
+    jobs.push_back({notes, fork_ranks(cluster, notes, 1000)});
+    wait_for_rounds(notes, 20);
+    // Rank 0 is to be halted while it waits.
+    ::kill(jobs.back().ranks[1], SIGSTOP);
+    ::waitpid(jobs.back().ranks[1], nullptr, WUNTRACED);
+    while (ddprun::testing::process_state(jobs.back().ranks[0]) != 'S') std::this_thread::yield();
+    ::kill(jobs.back().ranks[0], SIGSTOP);
+  }
+  std::this_thread::sleep_for(timeout + AwakeTime::halt_min);
+  for (const Job& job : jobs) {
+    const int rounds = job.notes->rounds;
+    for (const pid_t rank : job.ranks) ::kill(rank, SIGCONT);
+    INFO(job.notes->error[0]);
+    wait_for_rounds(job.notes, rounds + 20);
+    for (const pid_t rank : job.ranks) ::kill(rank, SIGKILL);
+    reap(job.ranks);
+    ::munmap(job.notes, sizeof(Notes));
   }
 }
 

@@ -56,7 +56,7 @@ CpuPeers::CpuPeers(Parts parts, const CpuCommunicatorOptions& options)
 CpuPeers::Running CpuPeers::start(CallKind kind, std::size_t count, DataType type,
                                   std::initializer_list<const void*> pointers, ReduceOp op,
                                   int root) {
-  return {guard_.begin(kind, count, type, pointers, op, root), steps_, Clock::now() + timeout_,
+  return {guard_.begin(kind, count, type, pointers, op, root), steps_, now() + timeout_,
           CallGuard::Inside(guard_)};
 }
 
@@ -109,7 +109,7 @@ RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
     }
   }
   watch_.set_waiting_for(waits_for);
-  const bool timed_out = Clock::now() >= running.deadline;
+  const bool timed_out = now() >= running.deadline;
   // What a peer did before it left is seen once its goodbye is.
   if (done() || !(left >= 0 || timed_out)) return waits_for;
   if (left >= 0) fail_departed(running.call, left);
@@ -125,7 +125,7 @@ void CpuPeers::tell_slow(const Running& running, Clock::time_point since, const 
                          Done done) {
   const auto answers = watch_.ask();
   if (done() || watch_.aborted()) return;
-  slow_waits_.tell(rank_, since, to_string(running.call),
+  slow_waits_.tell(rank_, now() - since, to_string(running.call),
                    cause(waits_for, answers, watch_.names()));
 }
 
@@ -169,16 +169,16 @@ void CpuPeers::wait_until(const Running& running, Via via, Done done, Late late)
 template <typename Done, typename Late>
 void CpuPeers::sleep_until_done(const Running& running, Via via, Done done, Late late) {
   const WaitForOthers told_of;
-  const auto since = Clock::now();
+  const auto since = now();
   bool told = false;
   while (!done()) {
     const RankSet waits_for = check(running, via, done, late);
-    if (slow_waits_.is_due(since, told, Clock::now())) {
+    if (slow_waits_.is_due(since, told, now())) {
       told = true;
       tell_slow(running, since, waits_for, done);
     }
     if (!streams_->idle() && move_streams(running.call)) continue;
-    const auto until = slow_waits_.next_look(since, told, running.deadline);
+    const auto until = awake_.next_look(slow_waits_.next_look(since, told, running.deadline));
     if (!streams_->idle()) {
       const auto soon = std::min(Clock::now() + mixed_wait, until);
       streams_->sleep_until(via == Via::Memory ? soon : until);
@@ -226,7 +226,7 @@ void CpuPeers::wait_streams_idle(const Running& running) {
 }
 
 CpuPeers::Running CpuPeers::resume(const Message& message) {
-  return {message.call, steps_, Clock::now() + timeout_, CallGuard::Inside(guard_)};
+  return {message.call, steps_, now() + timeout_, CallGuard::Inside(guard_)};
 }
 
 void CpuPeers::wait(const Message& message) {

@@ -4,7 +4,7 @@
 //
 // Whatever a call moves, it posts or offers it here and then waits until the peers are as far:
 // spinning for a moment, then asleep until a peer, a frame or an abort. Each wait ends at the
-// call's deadline, with an error that names who was late.
+// call's deadline (awake_time.h), with an error that names who was late.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,7 @@
 
 #include "worker/communicator.h"
 #include "worker/cpu/host_group.h"
+#include "worker/peers/awake_time.h"
 #include "worker/peers/call_guard.h"
 #include "worker/peers/slow_wait.h"
 #include "worker/peers/streams.h"
@@ -65,7 +66,7 @@ class CpuPeers {
   struct Running {
     Call call;
     std::uint64_t first_step = 0;
-    Clock::time_point deadline;
+    Clock::time_point deadline;  // Of awake_.
     CallGuard::Inside inside;
   };
   // Begins a collective; see CallGuard::begin(). Its steps are finish()ed once nothing of it is
@@ -124,11 +125,13 @@ class CpuPeers {
   bool move_streams(const Call& call);  // True: something moved.
   [[noreturn]] void fail_departed(const Call& call, int peer);
   Running resume(const Message& message);
+  Clock::time_point now() { return awake_.at(Clock::now()); }
 
   int rank_;
   int world_size_;
   std::string description_;
   std::chrono::milliseconds timeout_;
+  AwakeTime awake_;
   SlowWaitTeller slow_waits_;
   int spins_;
   std::shared_ptr<HostGroup> host_;

@@ -164,13 +164,13 @@ MpiPeers::Running MpiPeers::start(CallKind kind, std::size_t count, DataType typ
                                   std::initializer_list<const void*> pointers, ReduceOp op,
                                   int root) {
   const Call call = guard_.begin(kind, count, type, pointers, op, root);
-  const auto deadline = Clock::now() + timeout_;
+  const auto deadline = now() + timeout_;
   announce({call, deadline, CallGuard::Inside(guard_)});
   return {call, deadline, CallGuard::Inside(guard_)};
 }
 
 MpiPeers::Running MpiPeers::resume(const Call& call) {
-  return {call, Clock::now() + timeout_, CallGuard::Inside(guard_)};
+  return {call, now() + timeout_, CallGuard::Inside(guard_)};
 }
 
 void MpiPeers::announce(const Running& running) {
@@ -246,11 +246,11 @@ void MpiPeers::wait(const Running& running, Transfers& transfers) {
   for (int polls = 0; !advance(running.call, transfers); ++polls) {
     guard_.throw_if_aborted(running.call);
     if (polls < polls_before_yield) continue;
-    const auto now = Clock::now();
-    if (slowness.since == Clock::time_point{}) slowness.since = now;
+    const auto looked = now();
+    if (slowness.since == Clock::time_point{}) slowness.since = looked;
     if (!told_of) told_of.emplace();
     check_peers(running, transfers, slowness);
-    if (now - slowness.since < yield_time) {
+    if (looked - slowness.since < yield_time) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(pause);
@@ -282,12 +282,12 @@ void MpiPeers::check_peers(const Running& running, const Transfers& transfers, S
   }
   if (late.empty()) return;
   const std::string cause = rank_list(late) + " did not call it, or is stopped";
-  const auto now = Clock::now();
-  if (slow_waits_.is_due(slowness.since, slowness.told, now)) {
+  const auto looked = now();
+  if (slow_waits_.is_due(slowness.since, slowness.told, looked)) {
     slowness.told = true;
-    slow_waits_.tell(rank_, slowness.since, to_string(running.call), cause);
+    slow_waits_.tell(rank_, looked - slowness.since, to_string(running.call), cause);
   }
-  if (now < running.deadline) return;
+  if (looked < running.deadline) return;
   guard_.fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) +
                                 ", of rank " + std::to_string(rank_) + ": " + cause);
 }

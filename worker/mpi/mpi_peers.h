@@ -14,6 +14,7 @@
 #include "worker/communicator.h"
 #include "worker/mpi/mpi_control.h"
 #include "worker/mpi/mpi_runtime.h"
+#include "worker/peers/awake_time.h"
 #include "worker/peers/call_guard.h"
 #include "worker/peers/slow_wait.h"
 
@@ -38,7 +39,7 @@ class MpiPeers {
   // One call in progress.
   struct Running {
     Call call;
-    Clock::time_point deadline;
+    Clock::time_point deadline;  // Of awake_.
     CallGuard::Inside inside;
   };
   // Begins a collective (CallGuard::begin()), tells all ranks, and compares with what they call.
@@ -78,12 +79,14 @@ class MpiPeers {
   // Throws if the call cannot go on. Tells of it, once, when it takes long.
   void check_peers(const Running& running, const Transfers& transfers, Slowness& slowness);
   std::vector<int> late_peers(const Transfers& transfers);
+  Clock::time_point now() { return awake_.at(Clock::now()); }
 
   MpiRuntime& runtime_;
   int rank_;
   int world_size_;
   std::vector<int> others_;
   std::chrono::milliseconds timeout_;
+  AwakeTime awake_;
   SlowWaitTeller slow_waits_;
   std::unique_ptr<Announcement> announcement_;  // Kept from call to call; null: to be made.
   // Its MPI communicator is not freed: that is a collective call, and the others may be gone.

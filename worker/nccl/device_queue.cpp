@@ -39,15 +39,16 @@ DeviceQueue::Finding DeviceQueue::check(Clock::time_point now) {
     const cudaError_t status = cudaEventQuery(oldest.done);
     if (status == cudaErrorNotReady) {
       if (stalled_since_ == Clock::time_point{}) stalled_since_ = now;
-      if (now >= oldest.deadline) return {Finding::Kind::Late, oldest.call, stalled_since_, ""};
+      if (now >= oldest.deadline)
+        return {Finding::Kind::Late, oldest.call, now - stalled_since_, ""};
       if (!slow_waits_.is_due(stalled_since_, stall_told_, now)) return {};
       stall_told_ = true;
-      return {Finding::Kind::Slow, oldest.call, stalled_since_, ""};
+      return {Finding::Kind::Slow, oldest.call, now - stalled_since_, ""};
     }
     // Of a kernel before it, most likely: the device takes no more work after an error, and says it
     // to whoever asks next.
     if (status != cudaSuccess) {
-      return {Finding::Kind::Failed, oldest.call, stalled_since_, cudaGetErrorString(status)};
+      return {Finding::Kind::Failed, oldest.call, {}, cudaGetErrorString(status)};
     }
     spare_events_.push_back(oldest.done);
     stalled_since_ = {};

@@ -40,9 +40,9 @@ class DeviceQueue {
   // What is wrong with the oldest work now.
   struct Finding {
     enum class Kind { Fine, Slow, Late, Failed } kind = Kind::Fine;
-    Call call;                  // Which work.
-    Clock::time_point since{};  // Slow: when it was first seen to be the oldest; said once.
-    std::string error;          // Failed: in CUDA's words.
+    Call call;                 // Which work.
+    Clock::duration waited{};  // Slow: since it was first seen to be the oldest; said once.
+    std::string error;         // Failed: in CUDA's words.
   };
   // Drops what is done, up to the first that is not.
   Finding check(Clock::time_point now);

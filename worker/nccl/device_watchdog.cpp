@@ -45,7 +45,7 @@ void DeviceWatchdog::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_point deadline) {
+void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, std::chrono::milliseconds limit) {
   cudaEvent_t spare = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_po
   cudaEvent_t const end = record_end(spare, stream);
   {
     const std::lock_guard lock(mutex_);
-    queue_.add(call, end, deadline);
+    queue_.add(call, end, now() + limit);
     // What a peer is told that asks: this rank has called. For whom it waits NCCL does not say.
     group_->set_waiting_for(others_);
   }
@@ -65,7 +65,7 @@ bool DeviceWatchdog::drain(Clock::time_point deadline) noexcept {
   std::unique_lock lock(mutex_);
   // The thread that looks need not run yet, or any more.
   while (!queue_.empty() && !group_->aborted() && Clock::now() < deadline) {
-    if (queue_.check(Clock::now()).kind == DeviceQueue::Finding::Kind::Failed) return false;
+    if (queue_.check(now()).kind == DeviceQueue::Finding::Kind::Failed) return false;
     if (!queue_.empty()) changed_.wait_for(lock, drain_pause);
   }
   return queue_.empty() && !group_->aborted();
@@ -115,14 +115,14 @@ std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
 void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {
   const std::string cause = find_cause(group_->names());
   if (group_->aborted()) return;
-  slow_waits_.tell(rank_, slow.since, to_string(slow.call) + " on the device", cause);
+  slow_waits_.tell(rank_, slow.waited, to_string(slow.call) + " on the device", cause);
 }
 
 void DeviceWatchdog::end_late(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const std::string cause = find_cause({});
   lock.lock();
-  const DeviceQueue::Finding late = queue_.check(Clock::now());
+  const DeviceQueue::Finding late = queue_.check(now());
   if (late.kind != DeviceQueue::Finding::Kind::Late) return;
   group_->abort("rank " + std::to_string(rank_) + ": " + to_string(late.call) + " on the device " +
                 slow_waits_.timed_out() + ": " + cause);
@@ -130,7 +130,7 @@ void DeviceWatchdog::end_late(std::unique_lock<std::mutex>& lock) {
 
 DeviceQueue::Finding DeviceWatchdog::check_device() {
   const std::string self = "rank " + std::to_string(rank_) + ": ";
-  DeviceQueue::Finding finding = queue_.check(Clock::now());
+  DeviceQueue::Finding finding = queue_.check(now());
   if (finding.kind == DeviceQueue::Finding::Kind::Failed) {
     group_->abort(self + to_string(finding.call) + " on the device failed: " + finding.error +
                   " (in work that it was given before, most likely)");

@@ -20,6 +20,7 @@
 #include "worker/nccl/device_queue.h"
 #include "worker/nccl/nccl_handle.h"
 #include "worker/owning_process.h"
+#include "worker/peers/awake_time.h"
 #include "worker/peers/frame.h"
 #include "worker/peers/slow_wait.h"
 #include "worker/peers/watch.h"
@@ -42,14 +43,16 @@ class DeviceWatchdog {
   // The group was aborted. Does not block; from any thread, also before start().
   void wake() noexcept { changed_.notify_all(); }
 
-  // `call` has been queued on `stream`, and must be done at `deadline`. Throws CommunicatorError.
-  void watch(const Call& call, cudaStream_t stream, Clock::time_point deadline);
+  // `call` has been queued on `stream`, and must be done in `limit` of the time in which this
+  // process runs (awake_time.h). Throws CommunicatorError.
+  void watch(const Call& call, cudaStream_t stream, std::chrono::milliseconds limit);
   // Waits until all that is watched is done. False: it was aborted, or is not done at `deadline`.
   bool drain(Clock::time_point deadline) noexcept;
 
  private:
   void run();
   DeviceQueue::Finding check_device();  // Aborts where work failed.
+  Clock::time_point now() { return awake_.at(Clock::now()); }
   void tell_slow(const DeviceQueue::Finding& slow);
   // Asks the others first, and aborts if the work is still not done.
   void end_late(std::unique_lock<std::mutex>& lock);
@@ -60,9 +63,10 @@ class DeviceWatchdog {
   const std::shared_ptr<NcclHandle> handle_;
   const SlowWaitTeller slow_waits_;
 
-  std::mutex mutex_;  // Guards queue_ and stop_.
+  std::mutex mutex_;  // Guards queue_, awake_ and stop_.
   std::condition_variable changed_;
   DeviceQueue queue_{slow_waits_};
+  AwakeTime awake_;
   bool stop_ = false;
 
   PeerWatch* group_ = nullptr;  // Null before start().

@@ -108,10 +108,11 @@ void NcclCommunicator::start_nccl(const NcclPeers& peers, int interrupt_fd) {
 
 std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline,
                                      int interrupt_fd) {
-  const auto begun = Clock::now();
+  AwakeTime awake;
+  const auto begun = awake.at(Clock::now());
   while (result == ncclInProgress) {
     if (group_.aborted()) return "";
-    const auto now = Clock::now();
+    const auto now = awake.at(Clock::now());
     if (now >= deadline) return "did not end in time";
     if (is_readable(interrupt_fd)) return "was interrupted";
     if (now - begun < spin_time) {
@@ -132,9 +133,8 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
   const CallGuard::Inside inside(guard_);
   require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
   const auto on = static_cast<cudaStream_t>(stream);
-  const auto deadline = Clock::now() + timeout_;
-  const std::string problem =
-      settle(handle_->call([&](ncclComm_t comm) { return function(comm, on); }), deadline);
+  const std::string problem = settle(
+      handle_->call([&](ncclComm_t comm) { return function(comm, on); }), Clock::now() + timeout_);
   if (!problem.empty() || group_.aborted()) handle_->leave_call();
   if (!problem.empty()) fail(call, problem);
   guard_.throw_if_aborted(call);
@@ -144,7 +144,7 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
     recorded_ = call;  // It has not started: replayed() tells when.
     return;
   }
-  watch(call, stream, deadline);
+  watch(call, stream);
   last_ = call;
 }
 
@@ -153,7 +153,7 @@ void NcclCommunicator::replayed(Stream stream) {
   guard_.throw_if_aborted(recorded_);
   // The watchdog's event is of the current device, and must be of the stream's.
   require_cuda(cudaSetDevice(handle_->device()), recorded_, "cudaSetDevice");
-  watch(recorded_, stream, Clock::now() + timeout_);
+  watch(recorded_, stream);
   stopwatch_.replayed(static_cast<cudaStream_t>(stream));
   last_ = recorded_;
 }
@@ -168,9 +168,9 @@ void NcclCommunicator::wait_ends(Stream stream) {
   if (world_size_ > 1) stopwatch_.end(static_cast<cudaStream_t>(stream));
 }
 
-void NcclCommunicator::watch(const Call& call, Stream stream, Clock::time_point deadline) {
+void NcclCommunicator::watch(const Call& call, Stream stream) {
   try {
-    watchdog_.watch(call, static_cast<cudaStream_t>(stream), deadline);
+    watchdog_.watch(call, static_cast<cudaStream_t>(stream), timeout_);
   } catch (const CommunicatorError& error) {
     fail(call, std::string("failed: ") + error.what());
   }
@@ -278,7 +278,8 @@ void NcclCommunicator::wait_for(const Call& call, Stream stream) {
   if (world_size_ > 1) told_of.emplace();
   // The null stream is the current device's, and a thread that has made no call yet has GPU 0.
   require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
-  const auto deadline = Clock::now() + timeout_ + watchdog_time;
+  AwakeTime awake;
+  const auto deadline = awake.at(Clock::now()) + timeout_ + watchdog_time;
   for (;;) {
     const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
     // Asked after the query: an aborted kernel ends early, this rank's as well as a peer's, whose
@@ -289,7 +290,8 @@ void NcclCommunicator::wait_for(const Call& call, Stream stream) {
     if (status != cudaErrorNotReady) {
       fail(call, std::string("failed: ") + cudaGetErrorString(status));
     }
-    if (Clock::now() >= deadline) fail(call, "did not end in time: the stream is not that far");
+    if (awake.at(Clock::now()) >= deadline)
+      fail(call, "did not end in time: the stream is not that far");
     std::this_thread::sleep_for(poll_pause);
   }
 }

@@ -82,7 +82,7 @@ class NcclCommunicator final : public Communicator {
   void queue(const Call& call, Stream stream, Function function);
   // Until all that was queued on the stream is done, `call` last.
   void wait_for(const Call& call, Stream stream);
-  void watch(const Call& call, Stream stream, Clock::time_point deadline);
+  void watch(const Call& call, Stream stream);
   // What the peers have called, too, and wait for, must end them where it fails here: CUDA answers
   // with the errors of kernels that were launched long before.
   void require_cuda(cudaError_t status, const Call& call, const std::string& function);

@@ -32,12 +32,12 @@ SlowWaitTeller::Clock::time_point SlowWaitTeller::next_look(Clock::time_point si
   return told ? deadline : std::min(deadline, since + limits_.slow);
 }
 
-void SlowWaitTeller::tell(int rank, Clock::time_point since, const std::string& call,
+void SlowWaitTeller::tell(int rank, Clock::duration waited, const std::string& call,
                           const std::string& cause) const {
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
-  tell_("rank " + std::to_string(rank) + " has waited for " + rendezvous::time_text(waited) +
-        " in " + call + ": " + cause + "; it gives up after " +
-        rendezvous::time_text(limits_.timeout) + " (" + timeout_name_ + " sets the limit)");
+  tell_("rank " + std::to_string(rank) + " has waited for " +
+        rendezvous::time_text(std::chrono::duration_cast<milliseconds>(waited)) + " in " + call +
+        ": " + cause + "; it gives up after " + rendezvous::time_text(limits_.timeout) + " (" +
+        timeout_name_ + " sets the limit)");
 }
 
 std::string SlowWaitTeller::timed_out() const {

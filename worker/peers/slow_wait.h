@@ -32,7 +32,7 @@ class SlowWaitTeller {
   // When is_due() is worth asking at the latest; `deadline`: when it no longer is.
   Clock::time_point next_look(Clock::time_point since, bool told, Clock::time_point deadline) const;
   // `call` as in "all_reduce(...), call 17"; `cause`: "rank 1 did not answer (...)".
-  void tell(int rank, Clock::time_point since, const std::string& call,
+  void tell(int rank, Clock::duration waited, const std::string& call,
             const std::string& cause) const;
   // Anything else that is worth a word.
   void tell(const std::string& text) const { tell_(text); }

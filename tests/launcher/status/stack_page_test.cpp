@@ -15,11 +15,10 @@
 #include "launcher/status/rank_stacks.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
-#include "tests/testing/text.h"
+#include "tests/testing/process_state.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
-using ddprun::testing::content_of;
 using ddprun::testing::patience;
 namespace rendezvous = ddprun::rendezvous;
 
@@ -46,8 +45,9 @@ class Child {
     ::close(ready[0]);
     // Its write is over for us before it is for the child, which then sleeps in poll alone.
     const auto until = std::chrono::steady_clock::now() + patience(10s);
-    while (state() != 'S' && std::chrono::steady_clock::now() < until) ::poll(nullptr, 0, 1);
-    REQUIRE(state() == 'S');
+    while (ddprun::testing::process_state(pid_) != 'S' && std::chrono::steady_clock::now() < until)
+      ::poll(nullptr, 0, 1);
+    REQUIRE(ddprun::testing::process_state(pid_) == 'S');
   }
   ~Child() {
     ::kill(pid_, SIGKILL);
@@ -58,11 +58,6 @@ class Child {
   bool lives() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
 
  private:
-  char state() const {
-    const std::string stat = content_of("/proc/" + std::to_string(pid_) + "/stat");
-    return stat.at(stat.rfind(')') + 2);
-  }
-
   pid_t pid_ = -1;
 };
 

@@ -76,7 +76,7 @@ TEST_CASE("work on the device is told of once when it is slow, and late at its d
   const auto slow = q.queue.check(start + 30s);
   CHECK(slow.kind == Kind::Slow);
   CHECK(slow.call.kind == CallKind::AllReduce);
-  CHECK(slow.since == start);
+  CHECK(slow.waited == 30s);
   CHECK(q.queue.check(start + 31s).kind == Kind::Fine);
 
   CHECK(q.queue.check(start + 599s).kind == Kind::Fine);
