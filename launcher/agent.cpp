@@ -64,7 +64,8 @@ class Agent {
         signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
                        .on_session_lost = [this] { on_starter_gone(); },
                        .on_forward = [this](int signal) { on_forwarded_signal(signal); },
-                       .on_tell = [this] { tell_status(); }}),
+                       .on_tell = [this] { tell_status(); },
+                       .on_pause = [this](int signal) { on_pause(signal); }}),
         goodbye_timer_(io_),
         ask_again_timer_(io_),
         attempt_(io_, output_, events_, options_, host_name_,
@@ -121,6 +122,7 @@ class Agent {
   void on_signal(int signal);
   void on_starter_gone();
   void on_forwarded_signal(int signal);
+  void on_pause(int signal);
   void tell_status();
   NodeState state_to_show() const;
   void listen_to_starter();
@@ -416,6 +418,20 @@ void Agent::on_forwarded_signal(int signal) {
                counted(attempt_.running(), "worker"));
   events_.signal_received(signal, /*forwarded=*/true);
   attempt_.forward_signal(signal);
+}
+
+// Not while the job ends: what it has of its grace to save its work would pass in a pause.
+void Agent::on_pause(int signal) {
+  if (own_signal_ != 0) return;
+  if (options_.nnodes_max > 1) {
+    spdlog::warn("got {}: halting {}; the other nodes take this one for lost after {}",
+                 rendezvous::signal_name(signal), counted(attempt_.running(), "worker"),
+                 rendezvous::time_text(options_.heartbeat_timeout));
+  }
+  events_.signal_received(signal, /*forwarded=*/true);
+  attempt_.halt();
+  pause_process();
+  attempt_.let_go();
 }
 
 // A signal of the launcher that was typed takes the same way as one of our own.

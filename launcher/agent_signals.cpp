@@ -1,5 +1,5 @@
-// Three sets rather than one with a table beside it: asio calls back for each set alone, and keeps
-// for it what comes while nobody waits.
+// A set for each rather than one with a table beside it: asio calls back for each set alone, and
+// keeps for it what comes while nobody waits.
 #include "launcher/agent_signals.h"
 
 #include <spdlog/spdlog.h>
@@ -43,12 +43,25 @@ SignalPlan plan_signals(const LaunchOptions& options,
   plan.to_forward = options.signals_to_forward;
   // SIGUSR1 asks as it asks dd(1), unless it has another meaning in this job: Slurm's
   // --signal=USR1@60 makes it the end that is near.
-  const auto has = [](const std::vector<int>& signals) {
-    return std::find(signals.begin(), signals.end(), SIGUSR1) != signals.end();
+  const auto is_free = [&](int signal) {
+    const auto is_in = [signal](const std::vector<int>& signals) {
+      return std::find(signals.begin(), signals.end(), signal) != signals.end();
+    };
+    return !is_in(options.signals_to_handle) && !is_in(options.signals_to_forward) &&
+           !is_ignored(signal);
   };
-  const bool is_free = !has(options.signals_to_handle) && !has(options.signals_to_forward);
-  if (is_free && !is_ignored(SIGUSR1)) plan.to_tell = {SIGUSR1};
+  if (is_free(SIGUSR1)) plan.to_tell = {SIGUSR1};
+  if (is_free(SIGTSTP)) plan.to_pause = {SIGTSTP};
   return plan;
+}
+
+void pause_process() {
+  struct sigaction by_default {
+  }, ours{};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(SIGTSTP, &by_default, &ours);
+  ::raise(SIGTSTP);
+  sigaction(SIGTSTP, &ours, nullptr);
 }
 
 AgentSignals::AgentSignals(asio::io_context& io, SignalCallbacks callbacks)
@@ -56,6 +69,7 @@ AgentSignals::AgentSignals(asio::io_context& io, SignalCallbacks callbacks)
       to_end_(io),
       to_forward_(io),
       to_tell_(io),
+      to_pause_(io),
       session_(io, [this] { callbacks_.on_session_lost(); }) {}
 
 void AgentSignals::handle(const SignalPlan& plan) {
@@ -64,9 +78,11 @@ void AgentSignals::handle(const SignalPlan& plan) {
   handle_all(to_end_, plan.to_end);
   handle_all(to_forward_, plan.to_forward);
   handle_all(to_tell_, plan.to_tell);
+  handle_all(to_pause_, plan.to_pause);
   wait_for(to_end_, callbacks_.on_end);
   wait_for(to_forward_, callbacks_.on_forward);
   wait_for(to_tell_, [this](int) { callbacks_.on_tell(); });
+  wait_for(to_pause_, callbacks_.on_pause);
 }
 
 // The sets give the signals back to their defaults when they go, and who stops a job by its process

@@ -1,5 +1,5 @@
 // The signals that reach this agent, and what each of them asks for: the end of the job, to be
-// passed on to the workers, or a word on where the job stands.
+// passed on to the workers, a pause, or a word on where the job stands.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,6 +16,7 @@ struct SignalPlan {
   std::vector<int> to_end;
   std::vector<int> to_forward;
   std::vector<int> to_tell;    // Where the job stands.
+  std::vector<int> to_pause;   // Ctrl-Z: the workers, which have sessions of their own, too.
   bool watch_session = false;  // Nobody sends SIGHUP when it is lost.
 };
 
@@ -28,6 +29,7 @@ struct SignalCallbacks {
   std::function<void()> on_session_lost;
   std::function<void(int signal)> on_forward;
   std::function<void()> on_tell;
+  std::function<void(int signal)> on_pause;
 };
 
 // Callbacks come from the io_context.
@@ -49,8 +51,13 @@ class AgentSignals {
   asio::signal_set to_end_;
   asio::signal_set to_forward_;
   asio::signal_set to_tell_;
+  asio::signal_set to_pause_;
   Session session_;
 };
+
+// Does to this process what SIGTSTP does by default, and returns once it goes on: at once where it
+// belongs to no shell that could let it.
+void pause_process();
 
 // Whether this process ignores `signal`, as nohup leaves SIGHUP.
 bool signal_is_ignored(int signal);

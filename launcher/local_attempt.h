@@ -70,6 +70,8 @@ class LocalAttempt {
   // To be called once it is known as started: a replacement may have become ready while it began.
   void look_whether_it_can_grow();
   void forward_signal(int signal) { group_.forward_signal(signal); }
+  void halt() { group_.halt(); }
+  void let_go() { group_.let_go(); }
   // Of this worker, which lives, and has stood still for so long (0: it has not): it is killed, and
   // `why` is what it failed of.
   // Should the kernel not let it end, it counts as failed all the same.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/kill_tree.h"
@@ -67,6 +68,22 @@ void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::
     const bool told = std::ranges::any_of(rows, [&](const auto& row) { return row.pid == pid; });
     if (!told && session == 0 && asked_.insert(pid).second) ::kill(-pid, signal);
   }
+}
+
+// Again until nobody is new: one may have started others between the look and its signal.
+void WorkerMembers::halt(const std::vector<int>& leaders) {
+  for (bool look = true; look;) {
+    look = false;
+    for (const ProcessRow& row : of(leaders)) {
+      if (row.state == 'Z' || row.state == 'T' || row.state == 't') continue;
+      if (!halted_.insert(row.pid).second) continue;
+      look = ::kill(row.pid, SIGSTOP) == 0 || look;
+    }
+  }
+}
+
+void WorkerMembers::let_go() {
+  for (const int pid : std::exchange(halted_, {})) ::kill(pid, SIGCONT);
 }
 
 void WorkerMembers::kill(const std::vector<int>& leaders, const std::set<int>& kept) {

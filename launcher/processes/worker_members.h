@@ -32,6 +32,10 @@ class WorkerMembers {
   // ended before: PyTorch's keeper of shared memory (the sharing strategy file_system), which
   // handles no signal and takes away what is left in /dev/shm, two seconds after its last client.
   static bool outlives_workers(const ProcessRow& row);
+  // Halts all who run, with SIGSTOP, and lets those go on again; who was halted before stays so.
+  // `leaders` as in of(), with spares and kept ones.
+  void halt(const std::vector<int>& leaders);
+  void let_go();
   void forget(int pid) { seen_.erase(pid); }  // It is reaped.
 
   // `leaders`: the workers that are not reaped yet, without those that stay.
@@ -53,6 +57,7 @@ class WorkerMembers {
  private:
   const ChildGuard* guard_ = nullptr;
   std::set<int> asked_;
+  std::set<int> halted_;
   std::set<int> seen_;  // Below a worker, at any look.
 };
 

@@ -153,7 +153,8 @@ HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_pat
       signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
                      .on_session_lost = [this] { on_session_lost(); },
                      .on_forward = [this](int signal) { pass_on(signal); },
-                     .on_tell = [this] { pass_on(SIGUSR1); }}),
+                     .on_tell = [this] { pass_on(SIGUSR1); },
+                     .on_pause = [](int) { pause_process(); }}),  // The hosts cannot be halted.
       timer_(io_),
       state_(limits_of(options), static_cast<int>(options.over_ssh.hosts.size())) {
   const OverSsh& over_ssh = options.over_ssh;

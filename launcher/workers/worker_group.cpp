@@ -749,6 +749,15 @@ void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
+void WorkerGroup::halt() {
+  std::vector<int> all = impl_->leaders();
+  const std::set<int> others = impl_->kept_sessions();
+  all.insert(all.end(), others.begin(), others.end());
+  impl_->members.halt(all);
+}
+
+void WorkerGroup::let_go() { impl_->members.let_go(); }
+
 void WorkerGroup::guard(int workers, std::string folder) {
   impl_->left_behind.folder = std::move(folder);
   impl_->make_guard(workers);

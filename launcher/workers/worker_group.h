@@ -78,6 +78,10 @@ class WorkerGroup {
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
 
+  // Halts every process of every worker, kept and spare ones too, and lets them go on again.
+  void halt();
+  void let_go();
+
   // Kills this worker of the attempt, with SIGKILL, as if it had died by itself: nobody else is
   // asked to end, and it is not marked stopped_by_us.
   void kill_worker(int local_rank);

@@ -20,7 +20,8 @@ SignalPlan plan_where_ignored(const LaunchOptions& options, const Signals& ignor
 
 }  // namespace
 
-TEST_CASE("signals end the job, go to the workers, or ask where it stands", "[launcher][signals]") {
+TEST_CASE("signals end the job, go to the workers, pause them, or ask where it stands",
+          "[launcher][signals]") {
   LaunchOptions options;
   options.signals_to_handle = {SIGTERM, SIGINT};
   options.signals_to_forward = {SIGUSR2};
@@ -30,6 +31,7 @@ TEST_CASE("signals end the job, go to the workers, or ask where it stands", "[la
   CHECK(plan.to_end == Signals{SIGTERM, SIGINT});
   CHECK(plan.to_forward == Signals{SIGUSR2});
   CHECK(plan.to_tell == Signals{SIGUSR1});
+  CHECK(plan.to_pause == Signals{SIGTSTP});
   CHECK_FALSE(plan.watch_session);
 }
 
@@ -48,6 +50,13 @@ TEST_CASE("SIGUSR1 asks for the status only where it means nothing else", "[laun
   SECTION("whoever started us wants it ignored") {
     CHECK(plan_where_ignored(options, {SIGUSR1}).to_tell.empty());
   }
+}
+
+TEST_CASE("SIGTSTP pauses the workers only where it means nothing else", "[launcher][signals]") {
+  LaunchOptions options;
+  CHECK(plan_where_ignored(options, {SIGTSTP}).to_pause.empty());
+  options.signals_to_forward = {SIGTSTP};
+  CHECK(plan_where_ignored(options, {}).to_pause.empty());
 }
 
 TEST_CASE("a job whose SIGHUP is handled ends with its session, unless it is to stay",
