@@ -8,8 +8,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-using KeyContext = std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)>;
-
 // nullptr: this OpenSSL cannot.
 EVP_PKEY* new_pair() {
   const OpenSsl& ssl = openssl();

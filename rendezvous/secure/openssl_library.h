@@ -15,6 +15,7 @@
 #include <openssl/ssl.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace ddprun::rendezvous {
 
@@ -101,6 +102,8 @@ inline void start_openssl(const OpenSsl& functions) {
       without | OPENSSL_INIT_NO_ADD_ALL_CIPHERS | OPENSSL_INIT_NO_ADD_ALL_DIGESTS, nullptr);
   functions.OPENSSL_init_ssl(without | OPENSSL_INIT_NO_LOAD_SSL_STRINGS, nullptr);
 }
+
+using KeyContext = std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)>;
 
 // Opened on the first call. Throws SecurityError where the machine has no OpenSSL.
 const OpenSsl& openssl();

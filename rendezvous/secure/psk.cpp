@@ -35,8 +35,7 @@ SecretBytes labelled_key(const SecretBytes& job_secret, std::string_view use,
 SecretBytes hkdf_sha256(std::span<const unsigned char> secret, std::string_view salt,
                         std::string_view info, std::size_t size) {
   const OpenSsl& ssl = openssl();
-  const std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)> context(
-      ssl.EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), ssl.EVP_PKEY_CTX_free);
+  const KeyContext context(ssl.EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), ssl.EVP_PKEY_CTX_free);
   // What <openssl/kdf.h> has names for is this call in OpenSSL 1.1.1, and other functions later. Of
   // any kind of key and operation (-1), whose numbers are not the same in all. It takes pointers to
   // what could be written, and writes to none of these.
