@@ -50,23 +50,38 @@ std::string listening_address(const std::string& host, const EndpointFacts& fact
   return usable.size() == 1 ? usable.front() : "";
 }
 
+bool is_for_others(const std::string& address) {
+  return !rendezvous::is_loopback_address(address) && address.find('%') == address.npos &&
+         !is_unspecified(address);  // With a zone it is one of a single link.
+}
+
 // Of a machine that listens everywhere: any that other hosts could reach, since workers take the
-// way to their store for their own place. "": there is none.
+// way to their store for their own place. What the endpoint's name means comes first. "": there is
+// none.
 std::string usual_address(const EndpointFacts& facts) {
+  for (const std::string& address : facts.addresses) {
+    if (is_for_others(address) && facts.is_local(address)) return address;
+  }
   std::string found;
   for (const std::string& address : facts.own_addresses) {
-    if (rendezvous::is_loopback_address(address) || address.find('%') != address.npos)
-      continue;  // Of one link alone.
+    if (!is_for_others(address)) continue;
     if (address_bytes(address).size() == 4) return address;
     if (found.empty()) found = address;
   }
   return found;
 }
 
+// Debian's hosts file has 127.0.1.1 for a machine's own name.
+bool may_lead_to_loopback(const EndpointFacts& facts) {
+  return std::any_of(facts.addresses.begin(), facts.addresses.end(),
+                     rendezvous::is_loopback_address);
+}
+
 // Where it listens everywhere, and so there.
 void choose_address(const LaunchOptions& options, const EndpointFacts& facts, EndpointPlan& plan) {
   const std::string& given = options.local_addr;
-  if (given.empty() && !is_unspecified(options.endpoint_host)) return;
+  const bool leads_there = !is_unspecified(options.endpoint_host) && !may_lead_to_loopback(facts);
+  if (given.empty() && leads_there) return;
   const std::string address = given.empty() ? usual_address(facts) : given;
   if (address.empty()) return;
   plan.master_addr = address;

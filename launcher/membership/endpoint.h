@@ -32,7 +32,8 @@ struct EndpointPlan {
   enum class AddressFrom {   // ... and why that.
     Endpoint,                // As it was given, or loopback for the only node.
     LocalAddr,               // --local-addr.
-    Machine,                 // An address of this machine, where the endpoint names none.
+    Machine,                 // An address of this machine, where the endpoint names none, or
+                             // its name leads to loopback here.
   };
   AddressFrom address_from = AddressFrom::Endpoint;
   std::string warning;  // For the user; "" = none.

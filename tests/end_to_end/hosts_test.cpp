@@ -1,5 +1,6 @@
 // Jobs of several hosts: network namespaces on one switch (tests/testing/network_hosts.h).
 #include <csignal>
+#include <fstream>
 #include <memory>
 
 #include "tests/end_to_end/ddprun_process.h"
@@ -7,6 +8,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
 
@@ -117,6 +119,37 @@ TEST_CASE("each host's workers find the store as their host has found the endpoi
     REQUIRE(second.wait_for_output("up 1 at 10.77.0.1:29400", 20s));
     finish({&first, &second});
   }
+}
+
+TEST_CASE("workers meet where node 0's own name is 127.0.1.1 on itself, as Debian sets it up") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const TemporaryFolder folder;
+  std::ofstream(folder / "0") << "127.0.0.1 localhost\n127.0.1.1 node-zero\n";
+  std::ofstream(folder / "1") << "127.0.0.1 localhost\n10.77.0.1 node-zero\n";
+  const auto of = [&](int rank, const std::vector<std::string>& options) {
+    // `ip netns exec` gives each host a mount namespace.
+    const std::vector<std::string> own_names = {
+        "sh", "-c", R"(mount --bind "$0" /etc/hosts && exec "$@")", folder / std::to_string(rank)};
+    return hosts.on(rank, own_names + launch({"--nnodes", "2"}) + options +
+                              std::vector<std::string>{binary("summing_worker")});
+  };
+  std::vector<std::string> first, second;
+  SECTION("static") {
+    first = {"--node-rank", "0", "--master-addr", "node-zero"};
+    second = {"--node-rank", "1", "--master-addr", "node-zero"};
+  }
+  SECTION("elastic") {
+    first = second = {"--rdzv-backend", "c10d", "--rdzv-endpoint", "node-zero"};
+  }
+  Process one(of(0, first));
+  Process two(of(1, second));
+  CHECK(one.wait_for_output("summing\n", 20s));
+  CHECK(two.wait_for_output("summing\n", 20s));
+  one.send_signal(SIGTERM);
+  two.send_signal(SIGTERM);
+  one.wait(20s);
+  two.wait(20s);
 }
 
 TEST_CASE("a host that the user named may use the store") {

@@ -139,9 +139,29 @@ TEST_CASE("a name that means loopback here must not shut the other nodes out",
           "[launcher][endpoint]") {
   const EndpointPlan plan = plan_endpoint(nodes(2, "this"), machine({"127.0.1.1"}));
   CHECK(plan.bind_address.empty());
-  CHECK(plan.master_addr == "this");  // The others know it by that name.
   CHECK(plan_endpoint(nodes(2, "this"), machine({"127.0.1.1", "10.0.0.5"})).bind_address ==
         "10.0.0.5");
+}
+
+TEST_CASE("workers of a host that calls itself loopback do not offer that to the others",
+          "[launcher][endpoint]") {
+  // What they tell their peers is the address at which they have reached the store.
+  EndpointFacts debian = machine({"127.0.1.1"});
+  for (const LaunchOptions& options : {nodes(2, "this"), elastic("this")}) {
+    const EndpointPlan plan = plan_endpoint(options, debian);
+    CHECK(plan.master_addr == "10.0.0.5");
+    CHECK(plan.address_from == EndpointPlan::AddressFrom::Machine);
+    CHECK(plan.warning.empty());
+  }
+  // Of several the name's own.
+  EndpointFacts several = machine({"127.0.1.1", "192.168.0.5", "10.0.0.5"});
+  several.is_local = [](const std::string&) { return true; };
+  CHECK(plan_endpoint(nodes(2, "this"), several).master_addr == "192.168.0.5");
+  // Where there is no loopback address, or no other one, the name stays.
+  several.addresses = {"192.168.0.5", "10.0.0.5"};
+  CHECK(plan_endpoint(nodes(2, "this"), several).master_addr == "this");
+  debian.own_addresses = {"127.0.0.1", "::1"};
+  CHECK(plan_endpoint(nodes(2, "this"), debian).master_addr == "this");
 }
 
 TEST_CASE("an endpoint that is not local is listened for everywhere, with a warning",
