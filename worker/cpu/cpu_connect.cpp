@@ -46,7 +46,8 @@ class Connecting {
     publish(mesh, ip);
     map_segments();
     agree_on_segments();
-    return assemble(mesh.connect(addresses_, deadline_, options_.common.interrupt_fd));
+    return assemble(
+        mesh.connect(addresses_, deadline_, options_.common.interrupt_fd, exchange_.wait_words()));
   }
 
  private:

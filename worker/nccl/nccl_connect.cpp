@@ -85,7 +85,8 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
       to_text(mine) + " " + (rank == 0 ? to_text(peers.id) : "-"), peers.deadline);
   const std::vector<PeerAddress> addresses = parse_peer_addresses(texts, rank);
   peers.id = parse_nccl_id(texts[0].substr(texts[0].rfind(' ') + 1));
-  std::vector<PeerSockets> sockets = mesh.connect(addresses, peers.deadline, options.interrupt_fd);
+  std::vector<PeerSockets> sockets =
+      mesh.connect(addresses, peers.deadline, options.interrupt_fd, exchange.wait_words());
   peers.watched = to_watch(sockets, addresses);
   return peers;
 }

@@ -86,6 +86,7 @@ class StoreExchange : public AddressExchange {
   }
 
   std::string local_address() const override { return address_; }
+  rendezvous::WaitWords wait_words() const override { return words_; }
 
  private:
   std::vector<std::string> gather(const std::string& mine, Clock::time_point deadline) {
@@ -143,6 +144,7 @@ class CheckedExchange : public AddressExchange {
     return texts;
   }
   std::string local_address() const override { return inner_->local_address(); }
+  rendezvous::WaitWords wait_words() const override { return inner_->wait_words(); }
 
  private:
   template <typename Action>

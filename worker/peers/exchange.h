@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/long_wait.h"
 #include "worker/communicator.h"
 
 namespace ddprun::worker {
@@ -22,6 +23,9 @@ class AddressExchange {
 
   // The address under which this process reaches the others; peers may connect to it.
   virtual std::string local_address() const = 0;
+
+  // What is said while peers are waited for, also where that is not through the exchange.
+  virtual rendezvous::WaitWords wait_words() const { return {}; }
 };
 
 // Throws CommunicatorError where `env` is of some of the job's ranks and options.group does not

@@ -75,16 +75,28 @@ struct Connection {
   int error = 0;  // errno's value; ECANCELED: it was interrupted.
 };
 
-Connection connect_once(const addrinfo& address, Clock::time_point deadline, int interrupt_fd) {
+// One call to a peer, and what is to be said while that one does not answer.
+struct Call {
+  Clock::time_point deadline;
+  int interrupt_fd;
+  rendezvous::LongWait& wait;
+  std::string problem;
+};
+
+Connection connect_once(const addrinfo& address, const Call& call) {
   Connection made;
   made.fd = UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = made.fd.get();
   if (!made.fd || ::connect(fd, address.ai_addr, address.ai_addrlen) != 0) made.error = errno;
   if (made.error != EINPROGRESS) return made;
   made.error = ETIMEDOUT;
-  pollfd polled[] = {{fd, POLLOUT, 0}, {interrupt_fd, POLLIN, 0}};
-  while (Clock::now() < deadline) {
-    if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
+  pollfd polled[] = {{fd, POLLOUT, 0}, {call.interrupt_fd, POLLIN, 0}};
+  while (Clock::now() < call.deadline) {
+    const auto until = std::min(call.deadline, call.wait.next());
+    if (::poll(polled, 2, milliseconds_left(until)) <= 0) {
+      if (const auto now = Clock::now(); call.wait.is_due(now)) call.wait.tell(now, call.problem);
+      continue;
+    }
     if (polled[1].revents != 0) {
       made.error = ECANCELED;
     } else {
@@ -96,14 +108,13 @@ Connection connect_once(const addrinfo& address, Clock::time_point deadline, int
   return made;
 }
 
-Connection connect_patiently(const addrinfo& address, Clock::time_point deadline,
-                             int interrupt_fd) {
-  Connection made = connect_once(address, deadline, interrupt_fd);
-  const auto patient_until = std::min(deadline, Clock::now() + unreachable_patience);
+Connection connect_patiently(const addrinfo& address, const Call& call) {
+  Connection made = connect_once(address, call);
+  const auto patient_until = std::min(call.deadline, Clock::now() + unreachable_patience);
   while (may_come_back(made.error) && Clock::now() < patient_until) {
-    pollfd interrupted{interrupt_fd, POLLIN, 0};
+    pollfd interrupted{call.interrupt_fd, POLLIN, 0};
     if (::poll(&interrupted, 1, unreachable_pause_ms) > 0) return {{}, ECANCELED};
-    made = connect_once(address, deadline, interrupt_fd);
+    made = connect_once(address, call);
   }
   return made;
 }
@@ -220,9 +231,14 @@ Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const W
 }
 
 OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel,
-                            Clock::time_point deadline) const {
+                            Clock::time_point deadline) {
   const auto address = resolve(to.ip, to.port);
-  auto [fd, error] = connect_patiently(*address, deadline, interrupt_fd_);
+  const std::string place = rendezvous::host_and_port(to.ip, to.port);
+  auto [fd, error] = connect_patiently(
+      *address, {deadline, interrupt_fd_, wait_,
+                 "rank " + std::to_string(peer) + " does not answer at " + place +
+                     " (a firewall drops the packets, or a link is cut; the kernel tries for two "
+                     "minutes)"});
   if (error == ECANCELED) end_interrupted();
   OutgoingGreeting greeting(std::move(fd),
                             {.epoch = epoch_,
@@ -234,9 +250,8 @@ OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel
                             key_);
   if (error == 0) error = greeting.begin();
   if (error != 0) {
-    throw CommunicatorError(
-        "rank " + std::to_string(rank_) + " cannot connect to rank " + std::to_string(peer) +
-        " at " + rendezvous::host_and_port(to.ip, to.port) + ": " + std::strerror(error));
+    throw CommunicatorError("rank " + std::to_string(rank_) + " cannot connect to rank " +
+                            std::to_string(peer) + " at " + place + ": " + std::strerror(error));
   }
   return greeting;
 }
@@ -286,7 +301,11 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
     }
     // A listener that cannot accept stays readable: it is left out, and tried again after a pause.
     const bool pausing = !short_of.empty();
-    const int left_ms = milliseconds_left(deadline);
+    if (const auto now = Clock::now(); wait_.is_due(now)) {
+      wait_.tell(now, "no connection with rank(s) " + missing(sockets) + " yet" +
+                          (turned_away_.empty() ? "" : "; " + turned_away_));
+    }
+    const int left_ms = milliseconds_left(std::min(deadline, wait_.next()));
     std::vector<pollfd> polled{{pausing ? -1 : listener_.get(), POLLIN, 0}};
     for (const IncomingGreeting& caller : callers) polled.push_back({caller.fd(), POLLIN, 0});
     for (const OutgoingGreeting& call : calls) polled.push_back({call.fd(), POLLIN, 0});
@@ -341,9 +360,11 @@ bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
 }
 
 std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
-                                       Clock::time_point deadline, int interrupt_fd) {
+                                       Clock::time_point deadline, int interrupt_fd,
+                                       rendezvous::WaitWords words) {
   const WaitForOthers told_of;
   interrupt_fd_ = interrupt_fd;
+  wait_ = rendezvous::LongWait(std::move(words), Clock::now());
   std::vector<PeerSockets> sockets(peers.size());
   std::vector<OutgoingGreeting> calls;
   for (int peer = 0; peer < rank_; ++peer) {

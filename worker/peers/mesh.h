@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/long_wait.h"
 #include "rendezvous/unique_fd.h"
 #include "worker/communicator.h"
 #include "worker/peers/mesh_greeting.h"
@@ -70,14 +71,14 @@ class Mesh {
   // Connects to all `peers` (index = rank) and stops listening. Throws CommunicatorError that
   // names the peer that could not be reached, did not call before `deadline`, or has another key;
   // or says that `interrupt_fd` became readable, where it is none of -1. A peer to which there is
-  // no route is tried again for 5 s.
+  // no route is tried again for 5 s. `words`: for whom it waits, while it does.
   std::vector<PeerSockets> connect(const std::vector<PeerAddress>& peers,
                                    std::chrono::steady_clock::time_point deadline,
-                                   int interrupt_fd = -1);
+                                   int interrupt_fd = -1, rendezvous::WaitWords words = {});
 
  private:
   OutgoingGreeting call(int peer, const PeerAddress& address, MeshChannel channel,
-                        std::chrono::steady_clock::time_point deadline) const;
+                        std::chrono::steady_clock::time_point deadline);
   void greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,
                  const std::vector<PeerAddress>& peers,
                  std::chrono::steady_clock::time_point deadline);
@@ -96,7 +97,8 @@ class Mesh {
   For what_for_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
-  int interrupt_fd_ = -1;    // While connecting.
+  int interrupt_fd_ = -1;  // While connecting.
+  rendezvous::LongWait wait_{{}, {}};
   std::string turned_away_;  // The last rank of another attempt that has called.
 };
 

@@ -243,6 +243,49 @@ TEST_CASE("a peer to which there is no route yet is called again", "[mesh]") {
   }
 }
 
+TEST_CASE("who waits for a connection says to whom", "[mesh]") {
+  // A listener whose queue is full drops what else comes, as a firewall does.
+  Mesh second(1, 7, "127.0.0.1", nullptr);
+  const UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in bound{};
+  bound.sin_family = AF_INET;
+  bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(bound);
+  auto* const address = reinterpret_cast<sockaddr*>(&bound);
+  REQUIRE(::bind(silent.get(), address, size) == 0);
+  REQUIRE(::listen(silent.get(), 0) == 0);
+  REQUIRE(::getsockname(silent.get(), address, &size) == 0);
+  std::vector<UniqueFd> filling;
+  for (int i = 0; i < 3; ++i) {
+    filling.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(filling.back().get(), address, size);
+  }
+  const auto port = ntohs(bound.sin_port);
+  const std::vector<PeerAddress> addresses = {
+      {.ip = "127.0.0.1", .port = port, .secret = "word", .segment = {}},
+      {.ip = "127.0.0.1", .port = second.port(), .secret = second.secret(), .segment = {}}};
+  const UniqueFd over(::eventfd(0, EFD_CLOEXEC));
+  std::vector<std::string> said;
+  const auto end_when_told = [&](std::chrono::milliseconds, const std::string& problem) {
+    said.push_back(problem);
+    if (said.size() == 2) CHECK(::eventfd_write(over.get(), 1) == 0);
+  };
+  const rendezvous::WaitWords words{.tell = end_when_told, .first = 1ms, .again = 1ms};
+  const auto deadline = std::chrono::steady_clock::now() + patience(60s);
+
+  SECTION("whom it calls") {
+    CHECK_THROWS_AS(second.connect(addresses, deadline, over.get(), words), CommunicatorError);
+    REQUIRE(said.size() >= 2);
+    CHECK(said[0].starts_with("rank 0 does not answer at 127.0.0.1:" + std::to_string(port)));
+  }
+  SECTION("who is to call") {
+    Mesh first(0, 7, "127.0.0.1", nullptr);
+    CHECK_THROWS_AS(first.connect(addresses, deadline, over.get(), words), CommunicatorError);
+    REQUIRE(said.size() >= 2);
+    CHECK(said[1] == "no connection with rank(s) 1 yet");
+  }
+}
+
 TEST_CASE("a rank with another key, or none, is named by those that cannot prove it theirs",
           "[mesh]") {
   // Passes in full: nobody else will call. Long enough for a greeting all the same.
