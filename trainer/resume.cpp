@@ -105,10 +105,15 @@ void tell_of_folder(TrainingJob& job) {
   for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
 }
 
-// What a rank can begin with, for find_lead(): the epoch's place says where it is from. Memory
-// comes before a disk that is as far.
-constexpr std::int64_t on_disk = 0;
-constexpr std::int64_t in_memory = 1;
+// What a rank can begin with, for find_lead(). Of one step that which has its validation is
+// further: it would be done and told of twice otherwise. Memory comes before a disk that is as far.
+enum Source : std::int64_t { OnDisk, InMemory };
+
+worker::StatePosition position_in(Source source, std::int64_t step, std::int64_t epoch) {
+  return {step, 2 * epoch + source};
+}
+
+bool is_on_disk(const worker::StatePosition& position) { return position.epoch % 2 == OnDisk; }
 
 // The newest snapshot of this node that fits, in model, parts and state. One that was torn is not
 // there (its checksum), and one of another run is refused: whatever is the matter with it, there
@@ -121,7 +126,7 @@ worker::StatePosition restore_snapshot(TrainingJob& job) {
                       std::move(snapshot), "memory", job.identity, *job.model, job.checkpoint_parts,
                       job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict)
                       .state;
-      return {job.state.step, in_memory};
+      return position_in(InMemory, job.state.step, job.state.epoch);
     } catch (const std::runtime_error& error) {
       job.reporter->warning(fmt::format("{}; it is left out", error.what()));
     }
@@ -465,9 +470,9 @@ worker::StateLead find_snapshot(TrainingJob& job) {
   }
   worker::StatePosition own = restore_snapshot(job);
   const auto saved = job.folder ? newest_readable(job, own.step) : std::nullopt;
-  if (saved) own = std::max(own, {saved->step, on_disk});
+  if (saved) own = std::max(own, position_in(OnDisk, saved->step, saved->epoch));
   worker::StateLead lead = worker::find_lead(gather_positions(job, own));
-  if (!lead.any || lead.position.epoch == on_disk) return {};
+  if (!lead.any || is_on_disk(lead.position)) return {};
   if (saved && saved->step == lead.position.step) job.last_saved = *saved;
   tell_of_folder(job);
   // Also where others have it: that they are equal is for verify_snapshot() to say.

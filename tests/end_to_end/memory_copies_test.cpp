@@ -164,6 +164,32 @@ TEST_CASE("16.5: a disk that is further than all memories is gone on from",
   CHECK(contains(one.output, "resumed from " + folder / "job/epoch_0000_step_0000006"));
 }
 
+TEST_CASE("16.5: of one step the checkpoint that has its validation is gone on from",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  // The other node's memory has the end of the epoch of 16 steps, as it was before the validation.
+  auto program = small_training({"--steps", "18", "--snapshot-every", "16", "--checkpoint-dir",
+                                 folder / "job", "--metrics", folder / "metrics"});
+  std::erase(program, "--no-validation");
+  program[0] = DDPRUN_DYING_TRAIN;
+  const auto variables = with_wish("0 1 report 17");
+  const std::uint16_t port = free_port();
+  const std::vector<std::string> options = {"--nproc-per-node", "1", "--max-restarts", "1"};
+
+  Process first(launch_node(0, port, options, program), variables);
+  Process second(
+      launch_node(1, port, options + std::vector<std::string>{"--restart-memory", "64M"}, program),
+      variables);
+
+  const auto one = first.wait(recovery_limit), other = second.wait(recovery_limit);
+  INFO(one.output << other.output);
+  REQUIRE(one.status == 0);
+  REQUIRE(other.status == 0);
+  CHECK(contains(one.output, "resumed from " + folder / "job/epoch_0001_step_0000016"));
+  const std::string metrics = content_of(folder / "metrics");
+  CHECK(count_of(metrics, "\"event\":\"validation\"") == 2);  // Of step 16 and of step 18.
+}
+
 TEST_CASE(
     "16.5: a loss that is no number right after a start from memory costs its checkpoint, too",
     "[recovery][launcher]") {
