@@ -1,13 +1,25 @@
 // The rank whose state an attempt is to begin with is lost while it gives it away, at each moment
 // of that: over a communicator that is as NCCL's, where what a lost peer has sent is garbage and
-// only wait() says so.
+// only wait() says so. And who that rank is.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/recovery.h"
+#include "trainer/resume.h"
 #include "trainer/sgd_options.h"
+#include "trainer/training_error.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -98,16 +110,28 @@ Outcome take_part(worker::ThreadWorld& world, int rank, int calls) {
   return outcome;
 }
 
-std::vector<Outcome> all_take_part(int calls) {
-  worker::ThreadWorld world(ranks);
+std::vector<Outcome> on_all_ranks(const std::function<Outcome(int rank)>& take) {
   std::vector<Outcome> outcomes(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back(
-        [&, rank] { outcomes[static_cast<std::size_t>(rank)] = take_part(world, rank, calls); });
+    threads.emplace_back([&, rank] { outcomes[static_cast<std::size_t>(rank)] = take(rank); });
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+std::vector<Outcome> all_take_part(int calls) {
+  worker::ThreadWorld world(ranks);
+  return on_all_ranks([&](int rank) { return take_part(world, rank, calls); });
+}
+
+// As a launcher has it for its workers.
+std::unique_ptr<SnapshotMemory> memory_of_node() {
+  const int fd = ::memfd_create("test", MFD_CLOEXEC);
+  if (::ftruncate(fd, 16 << 20) != 0) throw std::runtime_error("no memory for snapshots");
+  auto memory = worker::RestartMemory::map(fd);
+  ::close(fd);
+  return std::make_unique<SnapshotMemory>(std::move(memory.value()));
 }
 
 }  // namespace
@@ -132,6 +156,76 @@ TEST_CASE("16.3: who is a step behind keeps its state until it has that of the l
     CHECK_FALSE(all[2].holds);
   }
   CHECK(calls > 5);  // Of position, model and parts: it was lost in each of them.
+}
+
+TEST_CASE("16.3: of one step the rank leads that has done what was due after it",
+          "[trainer][lost]") {
+  worker::ThreadWorld world(ranks);
+  const auto all = on_all_ranks([&](int rank) {
+    TrainingJob job;
+    fill(job, rank);
+    job.holds_state = true;
+    job.state.step = 42;
+    job.state.epoch = rank == 1 ? 3 : 2;  // The others were thrown out of its validation.
+    job.place.communicator = std::make_unique<worker::ThreadCommunicator>(world, rank);
+    share_held_state(job, find_state(job));
+    return Outcome{.holds = job.holds_state, .step = job.state.epoch, .after = copies_of(job)};
+  });
+  for (const Outcome& one : all) CHECK((one.holds && one.step == 3));
+}
+
+TEST_CASE("16.5: memories of one step that differ are no reason to fail: rank 0 gives its own",
+          "[trainer][lost]") {
+  // As of two attempts: a node that was cut off kept its own, and the others did the step again.
+  worker::ThreadWorld world(ranks);
+  const auto all = on_all_ranks([&](int rank) {
+    at::set_num_threads(1);
+    std::ostringstream told;
+    TrainingJob job;
+    job.reporter = std::make_unique<Reporter>(told, Reporter::Options{.of_node = true});
+    worker::seeded(static_cast<std::uint64_t>(rank), [&] { fill(job, rank); });
+    job.holds_state = false;
+    job.state.step = 42;
+    job.identity.seed = 1;
+    job.options.snapshot_every = 1;
+    job.env.restart_count = 1;
+    job.snapshots = memory_of_node();
+    job.snapshots->keep(make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts));
+    const std::vector<torch::Tensor> before = copies_of(job);
+    job.place.communicator = std::make_unique<worker::ThreadCommunicator>(world, rank);
+    share_held_state(job, find_snapshot(job));
+    Outcome outcome{.holds = job.holds_state, .step = job.state.step, .after = copies_of(job)};
+    outcome.kept = same(before, outcome.after);
+    return outcome;
+  });
+  CHECK(all[0].kept);
+  CHECK_FALSE(all[1].kept);
+  for (const Outcome& one : all) {
+    CHECK((one.holds && one.step == 42 && same(one.after, all[0].after)));
+  }
+}
+
+TEST_CASE("16.3: ranks that begin with unlike states are stopped before they train",
+          "[trainer][lost]") {
+  for (const bool from_memory : {false, true}) {
+    worker::ThreadWorld world(ranks);
+    const auto all = on_all_ranks([&](int rank) {
+      at::set_num_threads(1);
+      std::ostringstream told;
+      TrainingJob job;
+      job.reporter = std::make_unique<Reporter>(told, Reporter::Options{});
+      fill(job, rank);
+      job.place.communicator = std::make_unique<worker::ThreadCommunicator>(world, rank);
+      try {
+        (from_memory ? verify_snapshot : verify_shared)(job, {.any = true});
+        return Outcome{};
+      } catch (const TrainingError&) {
+        return Outcome{.lost = true};
+      }
+    });
+    CAPTURE(from_memory);
+    for (const Outcome& one : all) CHECK(one.lost);
+  }
 }
 
 }  // namespace ddprun::trainer
