@@ -32,11 +32,12 @@ std::vector<std::string> store_client() {
 }
 
 // One of `world` workers without a launcher, each on the host of its rank.
-std::vector<std::string> summing_worker(const NetworkHosts& hosts, int rank, int world) {
+std::vector<std::string> summing_worker(const NetworkHosts& hosts, int rank, int world,
+                                        int floats = 1) {
   return hosts.on(rank,
                   {"env", "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(world),
                    "MASTER_ADDR=" + NetworkHosts::address(0), std::string("MASTER_PORT=") + port,
-                   binary("summing_worker")});
+                   binary("summing_worker"), std::to_string(floats)});
 }
 
 // "rank 1 (pid 4127 on 10.77.0.2)", with the pid left out.
@@ -224,6 +225,29 @@ TEST_CASE("workers tell a host that was unplugged from a link") {
                    rank == 2 ? "is cut off" : "is gone: nothing has come from its host"));
     CHECK_FALSE(contains(ended.output, "the link"));
   }
+}
+
+TEST_CASE("workers between which large packets are lost say so") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  Process first(summing_worker(hosts, 0, 2, 10'000));
+  Process second(summing_worker(hosts, 1, 2, 10'000));
+  REQUIRE(first.wait_for_output("summing\n", 60s));
+  hosts.narrow_cable(1, 600);
+
+  const std::string word = " has waited for 5 s in all_reduce";
+  CHECK(first.wait_for_output(word, 60s));
+  CHECK(second.wait_for_output(word, 60s));
+  first.send_signal(SIGKILL);
+  second.send_signal(SIGKILL);
+  // What one of them sent may have arrived before: then the other one alone knows.
+  const auto told = first.wait(60s).output + second.wait(60s).output;
+  INFO(told);
+  CHECK(contains(told,
+                 " does not arrive, though that one's host answers otherwise: large packets "
+                 "are lost on the way (MTU"));
+  CHECK(names_rank(told, 0));
+  CHECK(names_rank(told, 1));
 }
 
 TEST_CASE("a node that was cut off from an elastic job joins it again when the cut is healed") {

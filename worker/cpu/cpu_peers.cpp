@@ -90,6 +90,8 @@ bool CpuPeers::move_streams(const Call& call) {
   // Its watch connection knows better whether it died, left or gave up.
   watch_.settle(fault.peer);
   if (watch_.departed(fault.peer)) fail_departed(call, fault.peer);
+  // That one lives, as far as its watch connection tells, and hears of this by it.
+  if (fault.unacknowledged) guard_.fail(call, unacknowledged_words(fault.peer, watch_.names()));
   guard_.fail(call, "rank " + std::to_string(fault.peer) + " is gone: " + fault.reason);
 }
 
@@ -132,7 +134,13 @@ void CpuPeers::tell_slow(const Running& running, Clock::time_point since, const 
 std::string CpuPeers::cause(const RankSet& waits_for,
                             const std::vector<std::optional<RankSet>>& answers,
                             const std::vector<std::string>& names) const {
-  std::string text = to_string(find_blame(rank_, waits_for, answers), names);
+  std::string text;
+  for (const int peer : remote_) {
+    if (!streams_->unacknowledged(peer)) continue;
+    text += (text.empty() ? "" : "; ") + unacknowledged_words(peer, names);
+  }
+  // Who waits for what this rank has sent in vain is as far as it can get.
+  if (text.empty()) text = to_string(find_blame(rank_, waits_for, answers), names);
   for (int peer = 0; peer < world_size_; ++peer) {
     const auto call = streams_->kept(peer);
     if (!waits_for.contains(peer) || !call) continue;
@@ -140,6 +148,12 @@ std::string CpuPeers::cause(const RankSet& waits_for,
             std::to_string(rank_) + " has not received";
   }
   return text;
+}
+
+std::string CpuPeers::unacknowledged_words(int peer, const std::vector<std::string>& names) const {
+  return "what " + names_of({rank_}, names) + " sends to " + names_of({peer}, names) +
+         " does not arrive, though that one's host answers otherwise: large packets are lost on "
+         "the way (MTU: see `ddprun doctor -H HOSTS`), or a firewall has forgotten the connection";
 }
 
 void CpuPeers::fail_departed(const Call& call, int peer) {

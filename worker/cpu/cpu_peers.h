@@ -122,6 +122,8 @@ class CpuPeers {
   // Who keeps this rank, and what of theirs it has not received: it may be that they wait for.
   std::string cause(const RankSet& waits_for, const std::vector<std::optional<RankSet>>& answers,
                     const std::vector<std::string>& names = {}) const;
+  // Of a peer whose host acknowledges nothing of it.
+  std::string unacknowledged_words(int peer, const std::vector<std::string>& names) const;
   bool move_streams(const Call& call);  // True: something moved.
   [[noreturn]] void fail_departed(const Call& call, int peer);
   Running resume(const Message& message);

@@ -1,8 +1,11 @@
 // Non-blocking sending and receiving of frames.
 #include "worker/peers/streams.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -14,6 +17,8 @@ namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int tries_in_vain = 4;  // Each after twice the time: 3 s and more on a fast network.
 
 }  // namespace
 
@@ -90,13 +95,21 @@ PeerStreams::Progress PeerStreams::progress() {
 void PeerStreams::lose(int peer, int error) {
   // The connection is there, and what comes over it is not the peer's.
   if (error == EBADMSG) {
-    fault_ = {peer, false,
+    fault_ = {peer, false, false,
               "the connection from rank " + std::to_string(peer) + ": " + not_sealed_words};
     return;
   }
-  fault_ = {peer, true,
+  fault_ = {peer, true, error == ETIMEDOUT,
             error == 0 ? "it closed the connection"
                        : std::string("its connection failed: ") + std::strerror(error)};
+}
+
+bool PeerStreams::unacknowledged(int peer) const {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  const int fd = at(peer).connection.get();
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_unacked > 0 &&
+         info.tcpi_retransmits >= tries_in_vain;
 }
 
 bool PeerStreams::send_some(int peer) {
@@ -168,7 +181,7 @@ bool PeerStreams::check_header(int peer) {
 
 bool PeerStreams::refused(int peer, const FrameDecision& decision) {
   if (decision.verdict != FrameVerdict::Refuse) return false;
-  fault_ = {peer, false, decision.reason};
+  fault_ = {peer, false, false, decision.reason};
   return true;
 }
 

@@ -26,6 +26,7 @@ namespace ddprun::worker {
 struct StreamFault {
   int peer = -1;
   bool lost = false;  // The connection ended; otherwise the peer sent something unexpected.
+  bool unacknowledged = false;  // It ended as the kernel got no acknowledgement for too long.
   std::string reason;
 };
 
@@ -70,6 +71,9 @@ class PeerStreams {
   // The call of the first message that is kept, as nobody has posted its receive.
   std::optional<Call> kept(int peer) const;
   std::uint64_t stale_frames() const { return stale_frames_; }  // Dropped so far.
+  // Whether the kernel sends the same bytes to `peer` again and again, since its host does not
+  // acknowledge them. A process that does not read is another matter: its host does.
+  bool unacknowledged(int peer) const;
 
  private:
   struct Outgoing {
