@@ -41,6 +41,24 @@ TEST_CASE("16.5: what a loss that is no number has ruined is given to nobody",
   check_goes_on_from_step_5(3, "0 1 nan:forward 6");
 }
 
+TEST_CASE("16.5: where there is no checkpoint yet a ruined job begins at its first step",
+          "[recovery][launcher]") {
+  // Rank 0 lives on, and has been at step 3: all give up a loss there, or it its own weights.
+  for (const std::string wish : {"0 1 nan:forward 2", "0 0 nan:report 3 0 1 report 3"}) {
+    TemporaryFolder folder;
+    const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+                     recovering_training(folder, "job", "6");
+    const auto ended = run(job, recovery_limit, with_wish(wish));
+    INFO(wish << ": " << ended.output);
+    REQUIRE(ended.status == 0);
+    const int pid = pids_of(ended.output, 0).at(0);
+    CHECK(contains(ended.output,
+                   "attempt 1 rank 0 of 2 is pid " + std::to_string(pid) + " at step 0"));
+    const bool same_weights = newest_tensors(folder / "job") == golden_tensors("6");
+    CHECK(same_weights);
+  }
+}
+
 TEST_CASE("16.5: a survivor whose own weights are no numbers gives them to nobody",
           "[recovery][launcher]") {
   // Its loss of the next step, in which the other one is gone, says so to nobody any more.

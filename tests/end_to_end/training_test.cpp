@@ -284,6 +284,7 @@ TEST_CASE("16.2: a checkpoint that cannot be read does not win over a snapshot b
   // Named as of the job's last step, which no snapshot is as far as.
   const std::string damaged = folder / "killed/epoch_0003_step_0000064.safetensors";
   std::ofstream(damaged) << "half of it is";
+  REQUIRE(std::filesystem::remove(folder / "killed/epoch_0001_step_0000016.safetensors"));
   ::kill(workers[1], SIGKILL);
   ::kill(workers[0], SIGCONT);
 
@@ -291,6 +292,8 @@ TEST_CASE("16.2: a checkpoint that cannot be read does not win over a snapshot b
   INFO(result.output);
   REQUIRE(result.status == 0);
   CHECK(contains(result.output, "it is left out"));
+  // What is the matter with the folder is told of also by who does not need it.
+  CHECK(contains(result.output, "epoch_0001_step_0000016.safetensors is missing, which "));
   REQUIRE(contains(result.output, "resumed from memory: epoch "));
   CHECK(number_after(result.output, "resumed from memory: epoch ") > 1);
   const bool same_weights =
