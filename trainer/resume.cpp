@@ -473,7 +473,7 @@ worker::StateLead find_snapshot(TrainingJob& job) {
   if (saved) own = std::max(own, position_in(OnDisk, saved->step, saved->epoch));
   worker::StateLead lead = worker::find_lead(gather_positions(job, own));
   if (!lead.any || is_on_disk(lead.position)) return {};
-  if (saved && saved->step == lead.position.step) job.last_saved = *saved;
+  if (saved) job.last_saved = *saved;
   tell_of_folder(job);
   // Also where others have it: that they are equal is for verify_snapshot() to say.
   lead.complete = false;
