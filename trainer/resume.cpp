@@ -475,7 +475,7 @@ worker::StateLead find_snapshot(TrainingJob& job) {
   if (!lead.any || is_on_disk(lead.position)) return {};
   if (saved) job.last_saved = *saved;
   tell_of_folder(job);
-  // Also where others have it: that they are equal is for verify_snapshot() to say.
+  // Also where all have that step: two attempts may have done it, with other results.
   lead.complete = false;
   return lead;
 }
