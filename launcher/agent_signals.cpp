@@ -56,8 +56,8 @@ SignalPlan plan_signals(const LaunchOptions& options,
 }
 
 void pause_process() {
-  struct sigaction by_default {
-  }, ours{};
+  struct sigaction by_default {};
+  struct sigaction ours {};
   by_default.sa_handler = SIG_DFL;
   sigaction(SIGTSTP, &by_default, &ours);
   ::raise(SIGTSTP);

@@ -75,26 +75,27 @@ struct Connection {
   int error = 0;  // errno's value; ECANCELED: it was interrupted.
 };
 
-// One call to a peer, and what is to be said while that one does not answer.
-struct Call {
+// What is to be said while a peer that is called does not answer, and until when it is waited for.
+struct Patience {
   Clock::time_point deadline;
   int interrupt_fd;
   rendezvous::LongWait& wait;
   std::string problem;
 };
 
-Connection connect_once(const addrinfo& address, const Call& call) {
+Connection connect_once(const addrinfo& address, const Patience& patience) {
   Connection made;
   made.fd = UniqueFd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = made.fd.get();
   if (!made.fd || ::connect(fd, address.ai_addr, address.ai_addrlen) != 0) made.error = errno;
   if (made.error != EINPROGRESS) return made;
   made.error = ETIMEDOUT;
-  pollfd polled[] = {{fd, POLLOUT, 0}, {call.interrupt_fd, POLLIN, 0}};
-  while (Clock::now() < call.deadline) {
-    const auto until = std::min(call.deadline, call.wait.next());
+  pollfd polled[] = {{fd, POLLOUT, 0}, {patience.interrupt_fd, POLLIN, 0}};
+  while (Clock::now() < patience.deadline) {
+    const auto until = std::min(patience.deadline, patience.wait.next());
     if (::poll(polled, 2, milliseconds_left(until)) <= 0) {
-      if (const auto now = Clock::now(); call.wait.is_due(now)) call.wait.tell(now, call.problem);
+      if (const auto now = Clock::now(); patience.wait.is_due(now))
+        patience.wait.tell(now, patience.problem);
       continue;
     }
     if (polled[1].revents != 0) {
@@ -108,13 +109,13 @@ Connection connect_once(const addrinfo& address, const Call& call) {
   return made;
 }
 
-Connection connect_patiently(const addrinfo& address, const Call& call) {
-  Connection made = connect_once(address, call);
-  const auto patient_until = std::min(call.deadline, Clock::now() + unreachable_patience);
+Connection connect_patiently(const addrinfo& address, const Patience& patience) {
+  Connection made = connect_once(address, patience);
+  const auto patient_until = std::min(patience.deadline, Clock::now() + unreachable_patience);
   while (may_come_back(made.error) && Clock::now() < patient_until) {
-    pollfd interrupted{call.interrupt_fd, POLLIN, 0};
+    pollfd interrupted{patience.interrupt_fd, POLLIN, 0};
     if (::poll(&interrupted, 1, unreachable_pause_ms) > 0) return {{}, ECANCELED};
-    made = connect_once(address, call);
+    made = connect_once(address, patience);
   }
   return made;
 }
