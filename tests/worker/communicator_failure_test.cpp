@@ -78,6 +78,7 @@ std::vector<pid_t> fork_ranks(const Cluster& cluster, Notes* notes, std::size_t 
 void wait_for_rounds(const Notes* notes, int rounds) {
   const auto deadline = Clock::now() + ddprun::testing::patience(std::chrono::seconds{30});
   while (notes->rounds < rounds && Clock::now() < deadline) std::this_thread::yield();
+  INFO(notes->error[0] << notes->error[1]);
   REQUIRE(notes->rounds >= rounds);
 }
 
@@ -162,7 +163,6 @@ TEST_CASE("ranks that are halted together for longer than a call may take go on"
   for (const Job& job : jobs) {
     const int rounds = job.notes->rounds;
     for (const pid_t rank : job.ranks) ::kill(rank, SIGCONT);
-    INFO(job.notes->error[0]);
     wait_for_rounds(job.notes, rounds + 20);
     for (const pid_t rank : job.ranks) ::kill(rank, SIGKILL);
     reap(job.ranks);

@@ -215,17 +215,6 @@ class WinogradConv : public torch::autograd::Function<WinogradConv> {
   }
 };
 
-// With AMX oneDNN multiplies bfloat16 several times faster than anything multiplies float32.
-bool has_bfloat16_tiles() {
-#if defined(__x86_64__)
-  constexpr unsigned amx_bf16 = 1U << 22;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0;
-#else
-  return false;
-#endif
-}
-
 bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
   const auto is_image = [](const torch::Tensor& tensor) {
     return tensor.is_cpu() && tensor.dim() == 4;
@@ -237,6 +226,16 @@ bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
 }
 
 }  // namespace
+
+bool has_bfloat16_tiles() {
+#if defined(__x86_64__)
+  constexpr unsigned amx_bf16 = 1U << 22;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0;
+#else
+  return false;
+#endif
+}
 
 bool winograd_pays(const torch::Tensor& x, const torch::Tensor& weight) {
   if (!winograd_is_fast() || !is_possible(x, weight) || !x.is_contiguous(channels_last) ||
