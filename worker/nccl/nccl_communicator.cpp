@@ -96,8 +96,8 @@ void NcclCommunicator::tell_left_behind() const {
 
 void NcclCommunicator::start_nccl(const NcclPeers& peers, int interrupt_fd) {
   const WaitForOthers told_of;
-  const std::string problem =
-      settle(handle_->start(peers.id, rank_, world_size_), peers.deadline, interrupt_fd);
+  const ncclResult_t begun = handle_->start(peers.id, rank_, world_size_);
+  const std::string problem = settle(begun, peers.deadline - Clock::now(), interrupt_fd);
   if (!problem.empty()) {
     group_.abort("rank " + std::to_string(rank_) + ": ncclCommInitRankConfig " + problem);
   }
@@ -106,14 +106,13 @@ void NcclCommunicator::start_nccl(const NcclPeers& peers, int interrupt_fd) {
                           group_.reason());
 }
 
-std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline,
-                                     int interrupt_fd) {
+std::string NcclCommunicator::settle(ncclResult_t result, Clock::duration limit, int interrupt_fd) {
   AwakeTime awake;
   const auto begun = awake.at(Clock::now());
   while (result == ncclInProgress) {
     if (group_.aborted()) return "";
     const auto now = awake.at(Clock::now());
-    if (now >= deadline) return "did not end in time";
+    if (now >= begun + limit) return "did not end in time";
     if (is_readable(interrupt_fd)) return "was interrupted";
     if (now - begun < spin_time) {
       std::this_thread::yield();
@@ -133,8 +132,8 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
   const CallGuard::Inside inside(guard_);
   require_cuda(cudaSetDevice(handle_->device()), call, "cudaSetDevice");
   const auto on = static_cast<cudaStream_t>(stream);
-  const std::string problem = settle(
-      handle_->call([&](ncclComm_t comm) { return function(comm, on); }), Clock::now() + timeout_);
+  const std::string problem =
+      settle(handle_->call([&](ncclComm_t comm) { return function(comm, on); }), timeout_);
   if (!problem.empty() || group_.aborted()) handle_->leave_call();
   if (!problem.empty()) fail(call, problem);
   guard_.throw_if_aborted(call);

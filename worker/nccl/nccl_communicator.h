@@ -73,9 +73,9 @@ class NcclCommunicator final : public Communicator {
 
   void start_nccl(const NcclPeers& peers, int interrupt_fd);
   std::chrono::milliseconds end_time() const;
-  // Waits while NCCL works in the background. What went wrong; "": nothing, or the group was
-  // aborted meanwhile.
-  std::string settle(ncclResult_t result, Clock::time_point deadline, int interrupt_fd = -1);
+  // Waits while NCCL works in the background, for `limit` of the time in which this process runs.
+  // What went wrong; "": nothing, or the group was aborted meanwhile.
+  std::string settle(ncclResult_t result, Clock::duration limit, int interrupt_fd = -1);
   void tell_left_behind() const;
   // Has `function`(communicator, stream) called, and what it queues watched.
   template <typename Function>
