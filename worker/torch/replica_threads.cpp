@@ -1,13 +1,20 @@
 // Threads that stay: each has its number of LibTorch threads, which a new one would set anew.
 #include "worker/torch/replica_threads.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 
 namespace ddprun::worker {
 
+void settle_vector_functions() {
+  static const bool settled = at::ones({32}).sqrt().defined();
+  static_cast<void>(settled);
+}
+
 ReplicaThreads::ReplicaThreads(std::size_t threads, int intra_op_threads) {
   at::get_num_threads();  // Fixes this thread's own number before other threads set theirs.
+  settle_vector_functions();
   for (std::size_t i = 0; i < threads; ++i) {
     threads_.emplace_back([this, i, intra_op_threads] { serve(i, intra_op_threads); });
   }

@@ -15,6 +15,11 @@
 
 namespace ddprun::worker {
 
+// For who is about to compute in several threads that share a model: MKL chooses the code of its
+// vector functions (tanh, exp, sqrt, ...) at a process's first call of any of them, and of two
+// threads that make it at once one may get less exact results, of a tanh 5e-5 off. Makes that call.
+void settle_vector_functions();
+
 class ReplicaThreads {
  public:
   // Each thread computes with `intra_op_threads` threads of LibTorch's; 0: with as many as by

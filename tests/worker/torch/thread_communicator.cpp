@@ -6,6 +6,8 @@
 #include <cstring>
 #include <thread>
 
+#include "worker/torch/replica_threads.h"
+
 namespace ddprun::worker {
 namespace {
 
@@ -145,6 +147,7 @@ void ThreadCommunicator::check_released() const {
 
 std::vector<std::exception_ptr> run_ranks(int size,
                                           const std::function<void(ThreadCommunicator&)>& body) {
+  settle_vector_functions();
   ThreadWorld world(size);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
