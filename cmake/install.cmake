@@ -72,6 +72,8 @@ if(DDPRUN_WITH_TORCH)
           DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT train)
   install(FILES completions/_train DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
           COMPONENT train)
+  install(FILES completions/train.fish
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT train)
 endif()
 
 configure_package_config_file(cmake/ddprunConfig.cmake.in ${PROJECT_BINARY_DIR}/ddprunConfig.cmake

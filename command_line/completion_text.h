@@ -23,6 +23,16 @@ inline std::string zsh_quoted(const std::string& text) {
   return result;
 }
 
+// Text inside single quotes of fish.
+inline std::string fish_quoted(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '\'' || letter == '\\') result += '\\';
+    result += letter;
+  }
+  return result;
+}
+
 inline std::string with_blanks(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;

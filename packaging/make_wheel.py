@@ -90,6 +90,7 @@ def launcher_files(options, source, data):
         f"{data}/data/share/man/man1/ddprun.1": ((source / "docs/ddprun.1").read_bytes(), False),
         f"{data}/data/share/bash-completion/completions/ddprun": ((source / "completions/ddprun.bash").read_bytes(), False),
         f"{data}/data/share/zsh/site-functions/_ddprun": ((source / "completions/_ddprun").read_bytes(), False),
+        f"{data}/data/share/fish/vendor_completions.d/ddprun.fish": ((source / "completions/ddprun.fish").read_bytes(), False),
     }
 
 

@@ -1,5 +1,5 @@
-// Completion of ddprun's command line in shells: completions/ddprun.bash and completions/_ddprun,
-// from table.h.
+// Completion of ddprun's command line in shells: completions/ddprun.bash, completions/_ddprun (zsh)
+// and completions/ddprun.fish.
 #pragma once
 
 #include <string>
@@ -8,5 +8,6 @@ namespace ddprun::launcher {
 
 std::string bash_completion();
 std::string zsh_completion();
+std::string fish_completion();
 
 }  // namespace ddprun::launcher

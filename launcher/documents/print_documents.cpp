@@ -1,6 +1,6 @@
 // Prints what is made from the table of options, for scripts/update_docs:
 //
-//   print_documents man|bash|zsh          the man page, a shell's completion
+//   print_documents man|bash|zsh|fish     the man page, a shell's completion
 //   print_documents cli <docs/cli.md      that page with its tables made new
 #include <cstdio>
 #include <exception>
@@ -22,10 +22,12 @@ int main(int argc, char** argv) {
       std::cout << bash_completion();
     } else if (what == "zsh") {
       std::cout << zsh_completion();
+    } else if (what == "fish") {
+      std::cout << fish_completion();
     } else if (what == "cli") {
       std::cout << with_markdown_table({std::istreambuf_iterator<char>(std::cin), {}});
     } else {
-      std::fputs("usage: print_documents man|bash|zsh, or print_documents cli <docs/cli.md\n",
+      std::fputs("usage: print_documents man|bash|zsh|fish, or print_documents cli <docs/cli.md\n",
                  stderr);
       return 2;
     }

@@ -168,10 +168,57 @@ TEST_CASE("an installed ddprun has its second name, man page and completions") {
   for (const char* file :
        {"share/man/man1/ddprun.1", "share/man/man1/ddprun-launch.1",
         "share/bash-completion/completions/ddprun",
-        "share/bash-completion/completions/ddprun-launch", "share/zsh/site-functions/_ddprun"}) {
+        "share/bash-completion/completions/ddprun-launch", "share/zsh/site-functions/_ddprun",
+        "share/fish/vendor_completions.d/ddprun.fish",
+        "share/fish/vendor_completions.d/ddprun-launch.fish"}) {
     INFO(file);
     CHECK(std::filesystem::file_size(folder / file) > 0);
   }
   const auto job = run({folder / "bin/ddprun-launch", "/bin/echo", "got"}, 20s);
   CHECK(contains(job.output, "--local-rank=0 got\n"));
+}
+
+TEST_CASE("fish completes options, their values, commands and the program's own") {
+  if (!is_installed("fish")) DDPRUN_SKIP("no fish here");
+  const TemporaryFolder folder;
+  std::ofstream(folder / "train.py") << "\n";
+  std::filesystem::create_directory(folder / "logs");
+  // Each line of the script, then what is offered behind it, without the descriptions.
+  const std::string script = R"(cd $argv[1]
+for program in ddprun train
+    source $argv[2]/completions/$program.fish
+end
+for line in $argv[3..]
+    echo "[$line]" (complete -C $line | string replace -r '\t.*' '')
+end)";
+  const std::vector<std::pair<std::string, std::string>> offered = {
+      {"ddprun --numa-bind", "--numa-binding"},
+      {"ddprun --numa-binding ex", "exclusive"},
+      {"ddprun --numa_bind ex", "exclusive"},
+      {"ddprun --nnodes ", ""},
+      {"ddprun --nnod ", ""},
+      {"ddprun --log-dir ", "logs/"},
+      {"ddprun --nnodes 2 train.p", "train.py"},
+      {"ddprun --nnodes 2 train.py --n", ""},
+      {"ddprun-launch --numa-bind", "--numa-binding"},
+      {"ddprun --nnodes 2 ./train --precision f", "fp16 fp32"},
+      {"ddprun --nproc-per-node=2 -- train --batch-s", "--batch-size"},
+      {"ddprun status --js", "--json"},
+      {"ddprun status ", ""},
+      {"ddprun doctor --color al", "always"},
+      {"ddprun plot --ou", "--output"},
+      {"ddprun plot train.p", "train.py"},
+      {"ddprun -- plot --ou", ""},  // A program.
+      {"ddprun env --numa-bind", "--numa-binding"},
+      {"train --model resnet15", "resnet152"},
+      {"train --checkpoint-dir ", "logs/"},
+      {"train train.p", ""}};
+  std::vector<std::string> command = {"fish", "--no-config", "-c", script, folder.path(), tree};
+  std::string wanted;
+  for (const auto& [line, offer] : offered) {
+    command.push_back(line);
+    wanted += "[" + line + "]" + (offer.empty() ? "" : " " + offer) + "\n";
+  }
+  const auto result = run(command, 60s, {{"HOME", folder.path()}});
+  CHECK(result.output == wanted);
 }

@@ -16,8 +16,10 @@ int main(int argc, char** argv) {
       std::cout << train_bash_completion();
     } else if (what == "zsh") {
       std::cout << train_zsh_completion();
+    } else if (what == "fish") {
+      std::cout << train_fish_completion();
     } else {
-      std::fputs("usage: print_train_documents man|bash|zsh\n", stderr);
+      std::fputs("usage: print_train_documents man|bash|zsh|fish\n", stderr);
       return 2;
     }
   } catch (const std::exception& error) {

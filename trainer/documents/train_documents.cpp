@@ -1,4 +1,4 @@
-// CLI11's options as rows, and the three texts that are made of them.
+// CLI11's options as rows, and the four texts that are made of them.
 #include "trainer/documents/train_documents.h"
 
 #include <algorithm>
@@ -86,6 +86,14 @@ std::string zsh_value(const Row& row) {
   return ":" + command_line::zsh_quoted(row.value) + ":" + action;
 }
 
+std::string fish_value(const Row& row) {
+  if (row.value.empty()) return "";
+  if (row.value == "DIR") return " -x -a '(__fish_complete_directories)'";
+  const auto words = choices_of(row);
+  const std::string choices = words.empty() ? "" : " -a '" + command_line::with_blanks(words) + "'";
+  return (takes_files(row) ? " -r -F" : " -x") + choices;
+}
+
 constexpr const char* bash_tail = R"BASH(  esac
 }
 
@@ -161,6 +169,21 @@ std::string train_zsh_completion() {
     }
   }
   return text + "\n";
+}
+
+std::string train_fish_completion() {
+  std::string text =
+      "# Completion of train for fish. Made from its options; scripts/update_docs writes it.\n\n"
+      "complete -c train -f\n"
+      "complete -c train -s h -d 'The most used options.'\n";
+  for (const Row& row : rows_of_options()) {
+    text += "complete -c train";
+    for (const std::string& name : row.names) {
+      text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+    }
+    text += fish_value(row) + " -d '" + command_line::fish_quoted(row.meaning) + "'\n";
+  }
+  return text;
 }
 
 std::string train_man_page() {

@@ -10,5 +10,6 @@ namespace ddprun::trainer {
 std::string train_man_page();
 std::string train_bash_completion();
 std::string train_zsh_completion();
+std::string train_fish_completion();
 
 }  // namespace ddprun::trainer

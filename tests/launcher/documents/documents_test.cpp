@@ -100,6 +100,7 @@ TEST_CASE("the man page and the completions have every option", "[documents]") {
     CHECK(has_option(plain(man_page()), row.name) == accepted);
     CHECK(has_option(bash_completion(), row.name) == accepted);
     CHECK(has_option(zsh_completion(), row.name) == accepted);
+    CHECK(has_option(fish_completion(), row.name) == accepted);
   }
 }
 
@@ -134,4 +135,5 @@ TEST_CASE("the man page and the completions are those of this parser", "[documen
   check_file("docs/ddprun.1", man_page());
   check_file("completions/ddprun.bash", bash_completion());
   check_file("completions/_ddprun", zsh_completion());
+  check_file("completions/ddprun.fish", fish_completion());
 }

@@ -23,6 +23,7 @@ TEST_CASE("17.1: train's man page and completions are those of its parser",
   check_file("docs/train.1", train_man_page());
   check_file("completions/train.bash", train_bash_completion());
   check_file("completions/_train", train_zsh_completion());
+  check_file("completions/train.fish", train_fish_completion());
 }
 
 TEST_CASE("17.1: train's values are completed as what they are", "[trainer][documents]") {

@@ -1,40 +1,15 @@
-// The scripts know no option by name: what they offer comes from the table, how they read a line is
+// The script knows no option by name: what it offers comes from the tables, how it reads a line is
 // written out here.
-#include "launcher/documents/completion.h"
-
 #include <fmt/format.h>
 
 #include <set>
-#include <vector>
 
 #include "command_line/completion_text.h"
-#include "launcher/doctor/doctor_options.h"
-#include "launcher/options/subcommands.h"
-#include "launcher/options/table.h"
-#include "launcher/watch/watch_command.h"
+#include "launcher/documents/completed_options.h"
+#include "launcher/documents/completion.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// What a shell can offer for a value.
-enum class ValueKind { Nothing, Choices, File, Folder, Host };
-
-ValueKind kind_of(const OptionRow& row) {
-  if (!row.choices().empty()) return ValueKind::Choices;
-  if (row.value.rfind("FILE", 0) == 0) return ValueKind::File;
-  if (row.value.rfind("FOLDER", 0) == 0) return ValueKind::Folder;
-  if (row.value.rfind("HOST", 0) == 0) return ValueKind::Host;
-  return ValueKind::Nothing;
-}
-
-// Options that can be given.
-std::vector<const OptionRow*> rows() {
-  std::vector<const OptionRow*> result;
-  for (const OptionRow& row : option_table()) {
-    if (row.group != OptionGroup::Refused) result.push_back(&row);
-  }
-  return result;
-}
 
 std::vector<std::string> spellings(const OptionRow& row) {
   if (row.letter == 0) return {fmt::format("--{}", row.name)};
@@ -62,14 +37,6 @@ std::string bash_value(const OptionRow& row) {
   }
   const std::string letter = row.letter == 0 ? "" : fmt::format(" | -{}", row.letter);
   return fmt::format("  --{}{}) {} ;;\n", row.name, letter, action);
-}
-
-std::string subcommands(const char* between) {
-  std::string text;
-  for (const SubcommandRow& row : subcommand_table()) {
-    text += (text.empty() ? "" : between) + row.name;
-  }
-  return text;
 }
 
 constexpr const char* bash_head =
@@ -188,48 +155,11 @@ std::string with_subcommands(std::string text, const char* between) {
   return text.replace(text.find(mark), mark.size(), subcommands(between));
 }
 
-// Those of parse_plot() (launcher/plot_command.cpp), which are too few for a table there.
-const std::vector<WatchOptionRow>& plot_options() {
-  static const std::vector<WatchOptionRow> options = {
-      {"output", 'o', "FILE", "The page; report.html unless given."},
-      {"help", 'h', "", "What a run is, with examples."}};
-  return options;
-}
-
-// Commands with options of their own.
-struct CommandOptions {
-  enum class Operand { None, Job, Files };
-  std::string name;
-  const std::vector<WatchOptionRow>& options;
-  Operand operand = Operand::None;
-};
-
-std::vector<CommandOptions> commands_with_options() {
-  std::vector<CommandOptions> all;
-  for (const WatchCommandRow& command : watch_table()) {
-    all.push_back({command.name, command.options, CommandOptions::Operand::Job});
-  }
-  all.push_back({"doctor", doctor_option_table()});
-  all.push_back({"plot", plot_options(), CommandOptions::Operand::Files});
-  return all;
-}
-
-// An option of a command as a row, for what both kinds have.
-OptionRow row_of(const WatchOptionRow& option) {
-  return {.name = option.name,
-          .letter = option.letter,
-          .value = option.value,
-          .fallback = "",
-          .group = OptionGroup::Output,
-          .in_torchrun = false,
-          .meaning = option.meaning};
-}
-
 // Of all options, and of those that commands alone have.
 std::string bash_values() {
   std::string text;
   std::set<std::string> names;
-  for (const OptionRow* row : rows()) {
+  for (const OptionRow* row : completed_rows()) {
     names.insert(row->name);
     text += bash_value(*row);
   }
@@ -264,66 +194,11 @@ std::string bash_commands() {
   return text + "    *) return 1 ;;\n  esac\n}\n\n";
 }
 
-std::string zsh_value(const OptionRow& row) {
-  std::string action;
-  switch (kind_of(row)) {
-    case ValueKind::Choices:
-      action = fmt::format("({})", command_line::with_blanks(row.choices()));
-      break;
-    case ValueKind::File:
-      action = "_files";
-      break;
-    case ValueKind::Folder:
-      action = "_files -/";
-      break;
-    case ValueKind::Host:
-      action = "_hosts";
-      break;
-    case ValueKind::Nothing:
-      break;
-  }
-  return fmt::format(":{}:{}", command_line::zsh_quoted(row.value), action);
-}
-
-std::string zsh_commands() {
-  std::string text = "if ((CURRENT > 2)); then\n  case $words[2] in\n";
-  for (const CommandOptions& command : commands_with_options()) {
-    text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
-                        command.name);
-    const bool files = command.operand == CommandOptions::Operand::Files;
-    for (const WatchOptionRow& option : command.options) {
-      const std::string value = *option.value == '\0' ? "" : zsh_value(row_of(option));
-      const std::string meaning = command_line::zsh_quoted(option.meaning);
-      const std::string equals = value.empty() ? "" : "=";
-      text += fmt::format(" \\\n        '--{}{}[{}]{}'", option.name, equals, meaning, value);
-      if (option.letter != 0) {
-        text += fmt::format(" \\\n        '-{}{}[{}]{}'", option.letter, value.empty() ? "" : "+",
-                            meaning, value);
-      }
-    }
-    if (command.operand == CommandOptions::Operand::Job) text += " \\\n        '1:job:'";
-    if (files) text += " \\\n        '*:run:_files'";
-    text += "\n      return\n      ;;\n";
-  }
-  // env takes what would start a job.
-  return text + "    env)\n      shift words\n      ((CURRENT -= 1))\n      ;;\n  esac\nfi\n\n";
-}
-
-std::string zsh_option(const OptionRow& row) {
-  const std::string meaning = command_line::zsh_quoted(row.meaning);
-  if (row.group == OptionGroup::Help) return fmt::format("'(- *)--{}[{}]'", row.name, meaning);
-  const std::string value = row.is_flag() ? "" : zsh_value(row);
-  const std::string equals = row.is_flag() ? "" : "=", plus = row.is_flag() ? "" : "+";
-  if (row.letter == 0) return fmt::format("'--{}{}[{}]{}'", row.name, equals, meaning, value);
-  return fmt::format("'(-{0} --{1})'{{-{0}{2},--{1}{3}}}'[{4}]{5}'", row.letter, row.name, plus,
-                     equals, meaning, value);
-}
-
 }  // namespace
 
 std::string bash_completion() {
   std::vector<std::string> switches, valued;
-  for (const OptionRow* row : rows()) {
+  for (const OptionRow* row : completed_rows()) {
     auto& list = row->is_flag() ? switches : valued;
     for (const std::string& name : spellings(*row)) list.push_back(name);
   }
@@ -333,26 +208,6 @@ std::string bash_completion() {
          "# Sets `offer` to what compgen is to offer for `option`.\n"
          "_ddprun_value() {\n  case $option in\n" +
          bash_values() + with_subcommands(bash_tail, " ");
-}
-
-std::string zsh_completion() {
-  std::string text =
-      std::string("#compdef ddprun ddprun-launch\n") +
-      "# Completion of ddprun for zsh. Made from the table of options; scripts/update_docs writes "
-      "it.\n\n"
-      "_ddprun_program() {\n"
-      "  _alternative 'files:file:_files' 'commands:command:_command_names -e' \\\n"
-      "    'subcommands:subcommand:(" +
-      subcommands(" ") +
-      ")'\n"
-      "}\n\n" +
-      zsh_commands() +
-      "_arguments -s -S \\\n"
-      "  '(- *)-h[The most used options.]' \\\n";
-  for (const OptionRow* row : rows()) text += fmt::format("  {} \\\n", zsh_option(*row));
-  return text +
-         "  '(-)1:program:_ddprun_program' \\\n"
-         "  '*::argument of the program:_normal'\n";
 }
 
 }  // namespace ddprun::launcher
