@@ -51,8 +51,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     std::string host;                           // ... and so is this.
     std::unique_ptr<asio::steady_timer> limit;  // For its hello, our answer or its goodbye.
     std::vector<std::string> addresses;         // Known with its hello.
-    bool dismissed = false;                     // Was told to go; nobody waits for it any more.
-    bool looks = false;                         // Has asked, and takes no part in the job.
+    bool has_said_hello = false;
+    bool dismissed = false;  // Was told to go; nobody waits for it any more.
+    bool looks = false;      // Has asked, and takes no part in the job.
   };
 
   Impl(asio::io_context& io_, CoordinatorCallbacks callbacks_, Strangers::Limits stranger_limits,
@@ -225,6 +226,7 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
     }
   }
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
+    found->second.has_said_hello = true;
     found->second.limit.reset();
     const std::string remote = found->second.connection->remote_address();
     hello->from = remote;
@@ -407,10 +409,11 @@ void Coordinator::Impl::schedule_tick() {
   });
 }
 
-// Who was refused is not waited for: a stranger must not be able to keep the job from ending.
+// Who was refused is not waited for, nor who has not said whose it is, proved or not: a stranger
+// must not be able to keep the job from ending.
 void Coordinator::Impl::check_idle() {
   const bool busy = std::any_of(peers.begin(), peers.end(), [](const auto& entry) {
-    return !entry.second.dismissed && !entry.second.looks && entry.second.connection->proved();
+    return entry.second.has_said_hello && !entry.second.dismissed;
   });
   if (busy || !on_idle) return;
   idle_timer.cancel();

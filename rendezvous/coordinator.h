@@ -72,8 +72,8 @@ class Coordinator {
   // its hello must come within 10 s.
   void adopt(asio::ip::tcp::socket socket, std::string received);
 
-  // Calls `on_idle` once, as soon as every agent has closed its connection, at the latest after
-  // `limit`: until then the last verdict may still be on its way to somebody.
+  // Calls `on_idle` once, as soon as every agent that has said hello has closed its connection, at
+  // the latest after `limit`: until then the last verdict may still be on its way to somebody.
   void wait_until_idle(std::chrono::milliseconds limit, std::function<void()> on_idle);
 
  private:

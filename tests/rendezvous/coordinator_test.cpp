@@ -349,6 +349,32 @@ TEST_CASE("15.5: silent connections give way to an agent, and their number is bo
   CHECK(good.lost.empty());
 }
 
+TEST_CASE("who begins a plain hello and stops keeps nobody from ending the job",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 1, 0);
+  tcp::socket slow(io);
+  slow.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(endpoint.port())});
+  asio::write(slow, asio::buffer("{", 1));
+  Node a(io, endpoint.port(), 0, 1);
+  REQUIRE(run_until(io, [&] { return a.find<RoundStart>() != nullptr; }));
+  a.client->send(WorkersSucceeded{0});
+  REQUIRE(run_until(io, [&] { return a.find<Finish>() != nullptr; }));
+
+  bool idle = false;
+  endpoint.coordinator->wait_until_idle(10min, [&] { idle = true; });
+  io.restart();
+  while (io.poll() > 0) continue;
+  CHECK_FALSE(idle);  // A member is waited for: the verdict may be on its way to it.
+  a.client.reset();
+  CHECK(run_until(io, [&] { return idle; }));
+  slow.non_blocking(true);
+  char byte = 0;
+  asio::error_code error;
+  slow.read_some(asio::buffer(&byte, 1), error);
+  CHECK(error == asio::error::would_block);  // It did not take the end of this one.
+}
+
 TEST_CASE("15.5: who was not let in may not send without end", "[rendezvous][coordinator]") {
   asio::io_context io;
   Endpoint endpoint(io, 1, 0);
