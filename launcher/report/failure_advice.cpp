@@ -195,6 +195,14 @@ const std::vector<Row>& rows() {
        false,
        "a port is in use: find its holder with `ss -ltnp`, choose another one, or let the program "
        "use the launcher's MASTER_ADDR and MASTER_PORT"},
+      // Our own communicators' words for a silence that others could judge
+      // (worker/peers/silence.h).
+      {{" failed on rank *: the link between rank * is cut: ",
+        " failed on rank *: rank * is cut off: it has heard nothing from "},
+       false,
+       "the network between these hosts: `ddprun doctor -H HOSTS` tries each pair of them; a "
+       "cable, "
+       "a switch's port, a route or a firewall (ip -s link, ip route)"},
       {lost_peer_patterns(), false,
        "this worker lost a peer, which most likely failed first: look at the other ranks' logs "
        "and nodes"},

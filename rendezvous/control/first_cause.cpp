@@ -42,6 +42,19 @@ std::string advice_on_early_end(std::string_view who) {
       who);
 }
 
+std::string advice_on_lost_node(bool restarts) {
+  std::string advice =
+      "look at that node: the last lines of its launcher, its kernel's log (dmesg -T: memory that "
+      "ran out, a reboot), and whether it answers at all (ping); `ddprun doctor -H HOSTS` tries "
+      "the network between the hosts";
+  if (!restarts) {
+    advice +=
+        "; with --max-restarts the job begins again once that node is back, or, where --nnodes "
+        "MIN:MAX allows it, without it";
+  }
+  return advice;
+}
+
 std::string signal_name(int signal) {
   // Linux's numbers on x86-64 and ARM, from 1. sigabbrev_np would have them, but only from glibc
   // 2.32 on, and packages of ddprun run with 2.28.

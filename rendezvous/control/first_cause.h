@@ -88,6 +88,10 @@ bool asks_to_be_queued_again(const FirstCause& cause);
 // that is the cause, and no launcher can tell it from the end of the work.
 std::string advice_on_early_end(std::string_view who);
 
+// What to do about a node that was lost, of which nobody here knows more. `restarts`: the job may
+// begin again.
+std::string advice_on_lost_node(bool restarts);
+
 // "SIGSEGV", or "signal 64" for numbers without a name.
 std::string signal_name(int signal);
 

@@ -655,7 +655,8 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
                 .host = lost.hello.host,
                 .node_rank = lost.group_rank,
                 .attempt = attempt(),
-                .message = why},
+                .message = why,
+                .advice = advice_on_lost_node(limits_.restarts.restarts_max > 0)},
                SIGTERM, now);
 }
 

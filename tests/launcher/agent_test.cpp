@@ -270,6 +270,8 @@ TEST_CASE("when an agent is killed the other one ends with the cause named", "[l
     INFO(said);
     CHECK((said.find("was lost: it closed the connection") != std::string::npos ||
            said.find("was lost: the connection broke: Connection reset") != std::string::npos));
+    check_contains(said, "\n  advice      look at that node: ");
+    check_contains(said, "with --max-restarts");
   }
   SECTION("the one with the endpoint") {
     first.send(SIGKILL);

@@ -92,6 +92,14 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31337",
        "lost a peer"},
       {"broadcast #3 of 9 x float32 failed on rank 1: rank 0 failed: no such file", "lost a peer"},
+      {"all_reduce #7 of 8 x float32 failed on rank 3: the link between rank 2 (pid 4127 on "
+       "10.0.0.2) and rank 3 (pid 99 on 10.0.0.3) is cut: neither has heard the other for 20 s, "
+       "while rank 0 can reach both",
+       "ddprun doctor -H HOSTS"},
+      {"all_reduce #7 of 8 x float32 failed on rank 3: rank 3 (pid 99 on 10.0.0.3) is cut off: it "
+       "has heard nothing from rank 2 (pid 4127 on 10.0.0.2) for 20 s, and no other rank answers "
+       "it",
+       "ddprun doctor -H HOSTS"},
       {"torch.distributed.DistBackendError: ncclRemoteError: A call failed possibly due to a "
        "network "
        "error or a remote process exiting prematurely.",

@@ -313,6 +313,8 @@ TEST_CASE("a node that is lost ends the job when no restarts are left", "[rendez
   const Finish finish = s.got_one<Finish>(1);
   CHECK(finish.exit_status == exit_status::node_lost);
   CHECK(finish.why == "node 1 (host2) was lost: it closed the connection");
+  REQUIRE(finish.cause);
+  CHECK(finish.cause->advice == advice_on_lost_node(false));
 }
 
 TEST_CASE("a static job with restarts left waits for a lost node to come back",
