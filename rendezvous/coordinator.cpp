@@ -488,6 +488,17 @@ void Coordinator::ask_nodes(Query query, std::chrono::milliseconds limit,
   if (complete) impl.end_gathering(query.number);
 }
 
+std::vector<std::string> Coordinator::came_to() const {
+  std::vector<std::string> addresses;
+  for (const auto& [id, peer] : impl_->peers) {
+    if (!peer.has_said_hello || peer.dismissed) continue;
+    std::string address = peer.connection->local_address();
+    // Who comes from this machine to an address of it comes from that.
+    if (address != peer.connection->remote_address()) addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
 Coordinator::~Coordinator() { impl_->close(); }
 
 void Coordinator::adopt(asio::ip::tcp::socket socket, std::string received) {

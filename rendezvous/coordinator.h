@@ -68,6 +68,9 @@ class Coordinator {
   void stand_by();  // Once it has stepped down, and this node's own agent has heard it.
   ~Coordinator();   // Closes every control connection.
 
+  // The addresses of this machine to which agents of other machines have come, one for each.
+  std::vector<std::string> came_to() const;
+
   // A connection whose first byte was '{' or that of TLS, and what was read of it. Its proof and
   // its hello must come within 10 s.
   void adopt(asio::ip::tcp::socket socket, std::string received);

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
 
 #include "launcher/options/endpoint_options.h"
 #include "rendezvous/host/loopback_address.h"
@@ -55,20 +57,26 @@ bool is_for_others(const std::string& address) {
          !is_unspecified(address);  // With a zone it is one of a single link.
 }
 
-// Of a machine that listens everywhere: any that other hosts could reach, since workers take the
-// way to their store for their own place. What the endpoint's name means comes first. "": there is
-// none.
-std::string usual_address(const EndpointFacts& facts) {
+// What the endpoint's name means on this machine.
+std::vector<std::string> named_addresses(const EndpointFacts& facts) {
+  std::vector<std::string> named;
   for (const std::string& address : facts.addresses) {
-    if (is_for_others(address) && facts.is_local(address)) return address;
+    if (is_for_others(address) && facts.is_local(address)) named.push_back(address);
   }
-  std::string found;
-  for (const std::string& address : facts.own_addresses) {
-    if (!is_for_others(address)) continue;
-    if (address_bytes(address).size() == 4) return address;
-    if (found.empty()) found = address;
-  }
-  return found;
+  return named;
+}
+
+// Of a machine that listens everywhere: those that other hosts could reach, since workers take the
+// way to their store for their own place. What the endpoint's name means goes first, then IPv4.
+std::vector<std::string> usual_addresses(const EndpointFacts& facts) {
+  std::vector<std::string> usual = named_addresses(facts);
+  if (!usual.empty()) return usual;
+  std::copy_if(facts.own_addresses.begin(), facts.own_addresses.end(), std::back_inserter(usual),
+               is_for_others);
+  std::stable_partition(usual.begin(), usual.end(), [](const std::string& address) {
+    return address_bytes(address).size() == 4;
+  });
+  return usual;
 }
 
 // Debian's hosts file has 127.0.1.1 for a machine's own name.
@@ -80,13 +88,16 @@ bool may_lead_to_loopback(const EndpointFacts& facts) {
 // Where it listens everywhere, and so there.
 void choose_address(const LaunchOptions& options, const EndpointFacts& facts, EndpointPlan& plan) {
   const std::string& given = options.local_addr;
+  if (!given.empty()) {
+    plan.master_addr = given;
+    plan.address_from = EndpointPlan::AddressFrom::LocalAddr;
+    return;
+  }
   const bool leads_there = !is_unspecified(options.endpoint_host) && !may_lead_to_loopback(facts);
-  if (given.empty() && leads_there) return;
-  const std::string address = given.empty() ? usual_address(facts) : given;
-  if (address.empty()) return;
-  plan.master_addr = address;
-  plan.address_from =
-      given.empty() ? EndpointPlan::AddressFrom::Machine : EndpointPlan::AddressFrom::LocalAddr;
+  plan.candidates = leads_there ? named_addresses(facts) : usual_addresses(facts);
+  if (leads_there || plan.candidates.empty()) return;
+  plan.master_addr = plan.candidates.front();
+  plan.address_from = EndpointPlan::AddressFrom::Machine;
 }
 
 bool looks_local(const std::string& host, const EndpointFacts& facts) {
@@ -105,6 +116,18 @@ std::string store_host(const LaunchOptions& options, bool came_by_endpoint, cons
   const bool is_there = came_by_endpoint && told_port == options.endpoint_port &&
                         another_host_may_join(options) && !meets_in_etcd(options);
   return is_there ? options.endpoint_host : told;
+}
+
+std::string own_store_host(const EndpointPlan& plan, const std::string& told,
+                           const std::vector<std::string>& came_to) {
+  if (came_to.empty()) return told;
+  const std::string& address = came_to.front();
+  const auto& own = plan.candidates;  // Without it, as where a tunnel ends here.
+  const bool is_one = std::find(own.begin(), own.end(), address) != own.end();
+  // Of several none is known to be reached by all.
+  const bool all_came = std::count(came_to.begin(), came_to.end(), address) ==
+                        static_cast<std::ptrdiff_t>(came_to.size());
+  return is_one && all_came ? address : told;
 }
 
 bool another_host_may_join(const LaunchOptions& options) {

@@ -36,6 +36,8 @@ struct EndpointPlan {
                              // its name leads to loopback here.
   };
   AddressFrom address_from = AddressFrom::Endpoint;
+  // Of this machine, any of which master_addr may be or lead to: the other nodes may not reach all.
+  std::vector<std::string> candidates;
   std::string warning;  // For the user; "" = none.
 };
 
@@ -54,6 +56,12 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
 // the host's own name for itself, `told`, may be no way to: 0.0.0.0, or a name of its hosts file.
 std::string store_host(const LaunchOptions& options, bool came_by_endpoint, const std::string& told,
                        int told_port);
+
+// The same on the coordinator's own node. `came_to`: the addresses of this machine to which the
+// other nodes have come. Workers take the way to their store for their own place, so that one of
+// several addresses must be one that those reach.
+std::string own_store_host(const EndpointPlan& plan, const std::string& told,
+                           const std::vector<std::string>& came_to);
 
 // 0.0.0.0 or ::, where a host listens, and which is no way to it.
 bool is_unspecified(const std::string& address);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/membership/endpoint.h"
@@ -70,6 +71,9 @@ class EndpointHost {
                  std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done) {
     coordinator_->ask_nodes(query, limit, std::move(done));
   }
+
+  // As Coordinator has it.
+  std::vector<std::string> came_to() const { return coordinator_->came_to(); }
 
   std::uint16_t port() const { return server_->port(); }
 

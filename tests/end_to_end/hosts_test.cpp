@@ -153,6 +153,30 @@ TEST_CASE("workers meet where node 0's own name is 127.0.1.1 on itself, as Debia
   two.wait(20s);
 }
 
+TEST_CASE("workers meet where node 0's name has two addresses, and the others reach one of them") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const TemporaryFolder folder;
+  std::ofstream(folder / "names")
+      << "127.0.0.1 localhost\n10.99.0.1 two-ways\n10.77.0.1 two-ways\n";
+  const auto of = [&](int rank, const std::string& first) {
+    const std::vector<std::string> own_names = {
+        "sh", "-c", first + R"(mount --bind "$0" /etc/hosts && exec "$@")", folder / "names"};
+    return hosts.on(rank, own_names +
+                              launch({"--nnodes", "2", "--node-rank", std::to_string(rank),
+                                      "--master-addr", "two-ways"}) +
+                              std::vector<std::string>{binary("summing_worker")});
+  };
+  Process one(of(0, "ip address add 10.99.0.1/32 dev lo && "));
+  Process two(of(1, ""));
+  CHECK(one.wait_for_output("summing\n", 20s));
+  CHECK(two.wait_for_output("summing\n", 20s));
+  one.send_signal(SIGTERM);
+  two.send_signal(SIGTERM);
+  one.wait(20s);
+  two.wait(20s);
+}
+
 TEST_CASE("a host that the user named may use the store") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(3);

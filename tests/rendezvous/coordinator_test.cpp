@@ -25,8 +25,9 @@ const tcp::endpoint any_port(asio::ip::address_v4::loopback(), 0);
 
 // A coordinator behind a plain listening socket.
 struct Endpoint {
-  Endpoint(asio::io_context& io, int nodes, int max_restarts, Strangers::Limits strangers = {})
-      : acceptor(io, any_port) {
+  Endpoint(asio::io_context& io, int nodes, int max_restarts, Strangers::Limits strangers = {},
+           const tcp::endpoint& listens = any_port)
+      : acceptor(io, listens) {
     JobLimits limits;
     limits.run_id = "job";
     limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 60s};
@@ -142,6 +143,22 @@ TEST_CASE("agents join, fail together, start again together and finish",
   a.client.reset();
   b.client.reset();
   CHECK(run_until(io, [&] { return idle; }));
+}
+
+TEST_CASE("the addresses to which agents of other machines have come are known",
+          "[rendezvous][coordinator]") {
+  for (const char* address : {"127.0.0.1", "127.0.0.2"}) {
+    asio::io_context io;
+    Endpoint endpoint(io, 1, 0, {}, {asio::ip::make_address(address), 0});
+    tcp::socket stranger(io);
+    stranger.connect(endpoint.acceptor.local_endpoint());
+    Node a(io, endpoint.port(), 0, 1, "job", address);
+    REQUIRE(run_until(io, [&] { return a.find<RoundStart>() != nullptr; }));
+    // The kernel lets it come from 127.0.0.1, as if that were another machine's address.
+    const bool is_other = std::string(address) == "127.0.0.2";
+    CHECK(endpoint.coordinator->came_to() ==
+          (is_other ? std::vector<std::string>{address} : std::vector<std::string>{}));
+  }
 }
 
 TEST_CASE("an agent that goes away is noticed at once", "[rendezvous][coordinator]") {
