@@ -118,11 +118,11 @@ std::string store_host(const LaunchOptions& options, bool came_by_endpoint, cons
   return is_there ? options.endpoint_host : told;
 }
 
-std::string own_store_host(const EndpointPlan& plan, const std::string& told,
-                           const std::vector<std::string>& came_to) {
-  if (came_to.empty()) return told;
-  const std::string& address = came_to.front();
-  const auto& own = plan.candidates;  // Without it, as where a tunnel ends here.
+std::string leaders_store_host(const EndpointPlan& plan, const std::string& told,
+                               const std::vector<std::string>& came_to) {
+  const auto& own = plan.candidates;
+  if (own.size() < 2 || came_to.empty()) return told;
+  const std::string& address = came_to.front();  // None of its own where a tunnel ends here.
   const bool is_one = std::find(own.begin(), own.end(), address) != own.end();
   // Of several none is known to be reached by all.
   const bool all_came = std::count(came_to.begin(), came_to.end(), address) ==

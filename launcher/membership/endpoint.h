@@ -60,8 +60,8 @@ std::string store_host(const LaunchOptions& options, bool came_by_endpoint, cons
 // The same on the coordinator's own node. `came_to`: the addresses of this machine to which the
 // other nodes have come. Workers take the way to their store for their own place, so that one of
 // several addresses must be one that those reach.
-std::string own_store_host(const EndpointPlan& plan, const std::string& told,
-                           const std::vector<std::string>& came_to);
+std::string leaders_store_host(const EndpointPlan& plan, const std::string& told,
+                               const std::vector<std::string>& came_to);
 
 // 0.0.0.0 or ::, where a host listens, and which is no way to it.
 bool is_unspecified(const std::string& address);

@@ -629,7 +629,7 @@ std::string Membership::own_address() const {
 }
 
 std::string Membership::store_host(const rendezvous::RoundStart& round) const {
-  if (leads()) return own_store_host(plan_, round.master_addr, endpoint_->came_to());
+  if (leads()) return leaders_store_host(plan_, round.master_addr, endpoint_->came_to());
   const bool came_by_endpoint = !endpoint_ && search_.target() == nullptr;
   return launcher::store_host(options_, came_by_endpoint, round.master_addr, round.master_port);
 }

@@ -201,8 +201,7 @@ const std::vector<Row>& rows() {
         " failed on rank *: rank * is cut off: it has heard nothing from "},
        false,
        "the network between these hosts: `ddprun doctor -H HOSTS` tries each pair of them; a "
-       "cable, "
-       "a switch's port, a route or a firewall (ip -s link, ip route)"},
+       "cable, a switch's port, a route or a firewall (ip -s link, ip route)"},
       {lost_peer_patterns(), false,
        "this worker lost a peer, which most likely failed first: look at the other ranks' logs "
        "and nodes"},

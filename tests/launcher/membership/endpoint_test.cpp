@@ -239,23 +239,25 @@ TEST_CASE("the store's own node finds it where the others have come to", "[launc
   const EndpointPlan named =
       plan_endpoint(nodes(2, "head"), machine_of_two({"10.0.0.5", "192.168.0.5"}));
   CHECK(named.master_addr == "head");
-  CHECK(own_store_host(named, "head", {}) == "head");  // They are all of this machine.
-  CHECK(own_store_host(named, "head", {"192.168.0.5", "192.168.0.5"}) == "192.168.0.5");
-  CHECK(own_store_host(named, "head", {"192.168.0.5", "10.0.0.5"}) == "head");
-  CHECK(own_store_host(named, "head", {"127.0.0.1"}) == "head");  // A tunnel's end.
-  CHECK(own_store_host(named, "head", {"172.16.0.5"}) == "head");
+  CHECK(leaders_store_host(named, "head", {}) == "head");  // They are all of this machine.
+  CHECK(leaders_store_host(named, "head", {"192.168.0.5", "192.168.0.5"}) == "192.168.0.5");
+  CHECK(leaders_store_host(named, "head", {"192.168.0.5", "10.0.0.5"}) == "head");
+  CHECK(leaders_store_host(named, "head", {"127.0.0.1"}) == "head");  // A tunnel's end.
+  CHECK(leaders_store_host(named, "head", {"172.16.0.5"}) == "head");
+  const EndpointPlan one = plan_endpoint(nodes(2, "head"), machine_of_two({"10.0.0.5"}));
+  CHECK(leaders_store_host(one, "head", {"10.0.0.5"}) == "head");  // The name will do.
   for (const char* unclear : {"0.0.0.0", "head"}) {
     const EndpointPlan any = plan_endpoint(nodes(2, unclear), machine_of_two({"127.0.1.1"}));
     CHECK(any.master_addr == "10.0.0.5");
-    CHECK(own_store_host(any, any.master_addr, {"192.168.0.5"}) == "192.168.0.5");
+    CHECK(leaders_store_host(any, any.master_addr, {"192.168.0.5"}) == "192.168.0.5");
   }
   LaunchOptions options = nodes(2, "head");
   options.local_addr = "10.0.0.5";  // As its user wants it.
   const EndpointPlan given = plan_endpoint(options, machine_of_two({"10.0.0.5", "192.168.0.5"}));
-  CHECK(own_store_host(given, given.master_addr, {"192.168.0.5"}) == "10.0.0.5");
+  CHECK(leaders_store_host(given, given.master_addr, {"192.168.0.5"}) == "10.0.0.5");
   // No name of this machine: what is before it may send the others to any address.
   const EndpointPlan elsewhere = plan_endpoint(nodes(2, "service"), machine({"172.16.0.9"}));
-  CHECK(own_store_host(elsewhere, "service", {"10.0.0.5"}) == "service");
+  CHECK(leaders_store_host(elsewhere, "service", {"10.0.0.5"}) == "service");
 }
 
 TEST_CASE("c10d: whoever is local to the endpoint may host it", "[launcher][endpoint]") {
