@@ -19,6 +19,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "rendezvous/contract/spare_channel.h"
 #include "rendezvous/hosted_store.h"
@@ -628,4 +629,22 @@ TEST_CASE("attempt after attempt is left, also one that nobody was met in",
     const auto guard = members.guard(*alone);
     alone->barrier();
   }
+}
+
+TEST_CASE(
+    "how long the launcher may take to know counts where it is a number, and nobody knows better",
+    "[worker][membership]") {
+  Channel channel;
+  const bool own_limit = GENERATE(true, false);
+  // Of an own limit the launcher's is not waited for; without one, "soon" and none mean 20 s.
+  const char* const told = own_limit ? "3600000" : GENERATE("soon", "0", "-5");
+  ::setenv(rendezvous::peer_word_limit_variable, told, 1);
+  Membership members(own_limit ? MembershipOptions{.peer_word_limit = 1ms} : MembershipOptions{});
+  ::unsetenv(rendezvous::peer_word_limit_variable);
+  bool asked = false;
+  const bool is_over = members.attempt_is_over([&] {
+    if (!std::exchange(asked, true) && !own_limit) channel.send(over);
+    return false;
+  });
+  CHECK(is_over == !own_limit);
 }
